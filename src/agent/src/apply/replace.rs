@@ -18,7 +18,7 @@ use crate::{
     observe::snapshot::MemberSnapshot,
 };
 use mczk_api::{
-    contract::control_api::{LOCK_CONFIRMED, RestartLock},
+    contract::control_api::{LOCK_CONFIRMED, LOCK_SESSION, RestartLock},
     zookeeper::Ensemble,
 };
 use mczk_rules::agent::decide::{
@@ -37,12 +37,18 @@ pub(super) async fn replace(
     context: &AgentContext,
 ) -> Result<bool, Error> {
     let ReplaceStep::Delete(deletion) = &decision.replace else { return Ok(false) };
-    // Polling takes time. What the agent decided on before it held the lock does not count.
+    let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: deletion.server };
+    let begun = Instant::now();
+    if !acquire_lock(key, snapshot, &lock, deletion.held, context).await || !deletion.held {
+        return Ok(!deletion.held);
+    }
+    // What the agent decided on before it held the lock does not count. Within the session no other agent can have held it
+    // between the two confirmations, so nothing that this decision rests on has gone with a volume.
     let again = decide_again(snapshot, list, context).await?.replace;
     let requested = Instant::now();
-    let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: deletion.server };
-    let acquired = acquire_lock(key, snapshot, &lock, deletion.held, context).await;
-    if !may_delete(deletion, &again, acquired && requested.elapsed() < LOCK_CONFIRMED) {
+    let acquired = acquire_lock(key, snapshot, &lock, true, context).await;
+    let confirmed = acquired && requested.elapsed() < LOCK_CONFIRMED && begun.elapsed() < LOCK_SESSION;
+    if !may_delete(deletion, &again, confirmed) {
         return Ok(acquired);
     }
     if delete_claim(snapshot, deletion, context).await? {

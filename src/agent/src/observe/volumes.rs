@@ -32,6 +32,7 @@ pub(super) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
         incarnation: claim.labels().get(INCARNATION_LABEL)?.clone(),
         uid: claim.uid()?,
         version: claim.resource_version(),
+        bound: claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()),
         ending: claim.metadata.deletion_timestamp.is_some(),
     })
 }

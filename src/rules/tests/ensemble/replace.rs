@@ -158,6 +158,7 @@ pub fn next_step(world: &World, state: &State, sight: &Sight, cluster: usize) ->
             incarnation: INCARNATION.into(),
             uid: uid(place, number),
             version: None,
+            bound: true,
             ending,
         }
     };

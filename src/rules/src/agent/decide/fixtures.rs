@@ -56,6 +56,7 @@ pub(super) fn claim(name: &str, incarnation: &str) -> Claim {
         incarnation: incarnation.into(),
         uid: format!("uid-{name}"),
         version: Some("1".into()),
+        bound: true,
         ending: false,
     }
 }

@@ -43,6 +43,8 @@ pub struct Claim {
     pub uid: String,
     /// Its version. A deletion meets no claim that has changed since.
     pub version: Option<String>,
+    /// True if it has a volume.
+    pub bound: bool,
     /// True if it is being deleted: it ends with its pod.
     pub ending: bool,
 }

@@ -23,14 +23,19 @@ fn lack(inputs: ReplaceInputs<'_>, other: &Server) -> Option<&'static str> {
     let local = inputs.restart.servers.iter().find(|server| server.id == Some(other.id));
     let local = local.filter(|_| other.cluster == inputs.cluster);
     let claim = local.and_then(|server| inputs.claims.iter().find(|claim| claim.name == claim_of(&server.pod)));
-    if claim.is_some_and(|claim| claim.ending) {
+    let view = inputs.views.iter().find(|view| view.id == Some(other.id));
+    // A claim that is being deleted stays until its pod ends.
+    let serves = view.is_some_and(|view| view.serving) && local.is_none_or(|server| !server.terminating);
+    if !serves && claim.is_some_and(|claim| claim.ending) {
         return Some("loses its volume. Wait until it serves under a new id");
     }
-    match inputs.views.iter().find(|view| view.id == Some(other.id)) {
+    // A server accepts the epoch before it copies the data, and votes after that.
+    let votes = inputs.restart.quorum.is_some_and(|quorum| quorum.voters().contains(&other.id));
+    match view {
         Some(view) if view.lost => Some("has lost its volume. Wait until it serves under a new id"),
-        Some(view) if !view.serving && view.accepted_epoch == 0 => Some("has not copied the data yet"),
+        Some(view) if !view.serving && (view.accepted_epoch == 0 || !votes) => Some("has not copied the data yet"),
         Some(_) => None,
-        None if local.is_some() && claim.is_none() => Some("has no volume"),
+        None if local.is_some() && claim.is_none_or(|claim| !claim.bound) => Some("has no volume"),
         None if local.is_some_and(|server| !server.terminating) => None,
         None => {
             Some("does not answer, so its volume is unconfirmed. Restore it, or remove its cluster from spec.placement")

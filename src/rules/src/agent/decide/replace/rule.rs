@@ -70,7 +70,8 @@ pub fn next_step(inputs: ReplaceInputs<'_>) -> ReplaceStep {
     let claim = if broken!(ReplaceOtherClaim) { claims().find(of_server) } else { claims().find(wanted) };
     let Some(claim) = claim else { return ReplaceStep::Nothing };
     let Some(server) = server(claim) else {
-        return ReplaceStep::Wait(format!("No pod uses {} at the moment", claim.name));
+        let more = if claim.ending { ". Kubernetes is deleting it: a finalizer may hold it" } else { "" };
+        return ReplaceStep::Wait(format!("No pod uses {} at the moment{more}", claim.name));
     };
     match deletion(inputs, claim, server) {
         Ok(deletion) => ReplaceStep::Delete(deletion),

@@ -175,6 +175,16 @@ fn a_majority_always_remains() {
     }
 }
 
+/// It follows, and is too slow to serve clients, or the agent cannot reach it.
+#[rstest]
+#[case::too_slow(scene(3).with(|scene| {
+    *scene.view(2) = ServerReport { serving: false, phase: Phase::Running, ..report(2, Mode::Follower, true) };
+}))]
+#[case::out_of_reach(scene(3).silent(2).with(|scene| scene.view(1).synced_voters = Some(2)))]
+fn a_server_that_may_serve_is_no_obstacle_to_itself(#[case] scene: Scene) {
+    assert!(matches!(scene.step(), ReplaceStep::Delete(_)), "{:?}", scene.step());
+}
+
 /// A request is void once its claim is gone, and no claim of another uid answers to it.
 #[rstest]
 #[case::gone(scene(3).stopped(2).with(|scene| scene.claims.clear()))]
@@ -199,6 +209,10 @@ fn a_void_request_deletes_nothing(#[case] scene: Scene) {
 #[case::another_has_no_data(
     scene(5).stopped(2).stopped(3).with(|scene| scene.view(3).accepted_epoch = 0),
     "server 3 in cluster m3 has not copied the data yet"
+)]
+#[case::another_copies_the_data(
+    scene(5).stopped(2).stopped(3).with(|scene| scene.voters = vec![1, 2, 4, 5]),
+    "server 3 in cluster m3 has not copied the data yet",
 )]
 #[case::another_is_silent(scene(5).stopped(2).silent(3), "server 3 in cluster m3 does not answer, so its volume is unconfirmed")]
 #[case::it_serves_and_another_does_not(scene(5).stopped(3), "server 3 does not serve, or is not synced")]
@@ -227,7 +241,9 @@ fn refused(#[case] scene: Scene, #[case] expected: &str) {
 #[rstest]
 #[case::it_serves(None, |_: &mut Claim| {}, None)]
 #[case::it_does_not_answer(Some(3), |_: &mut Claim| {}, None)]
-#[case::it_loses_its_volume(None, |claim: &mut Claim| claim.ending = true, Some("server 3 in cluster m2 loses its volume"))]
+#[case::it_serves_until_its_pod_ends(None, |claim: &mut Claim| claim.ending = true, None)]
+#[case::it_loses_its_volume(Some(3), |claim: &mut Claim| claim.ending = true, Some("server 3 in cluster m2 loses its volume"))]
+#[case::its_claim_has_no_volume(Some(3), |claim: &mut Claim| claim.bound = false, Some("server 3 in cluster m2 has no volume"))]
 #[case::it_has_no_claim(Some(3), |claim: &mut Claim| claim.name = "other".into(), Some("server 3 in cluster m2 has no volume"))]
 fn a_server_of_the_same_cluster(
     #[case] silent: Option<i32>,
@@ -318,6 +334,8 @@ fn a_broken_variant_deletes_what_the_rule_keeps(#[case] mutation: Mutation, #[ca
 fn a_claim_without_a_pod_waits() {
     let scene = scene(3).stopped(2).with(|scene| scene.server.pod = "zk-abc-1".into());
     assert_eq!(scene.step(), ReplaceStep::Wait("No pod uses data-zk-abc-0 at the moment".into()));
+    let ReplaceStep::Wait(why) = scene.with(|scene| scene.claims[0].ending = true).step() else { panic!() };
+    assert!(why.ends_with("Kubernetes is deleting it: a finalizer may hold it"), "{why}");
 }
 
 #[test]

@@ -199,9 +199,10 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
         return RestartStep::Wait(format!("{} is being stopped", server.pod));
     }
     match check_restart(inputs, server) {
-        Ok(id) => restart_serving(server, id, true),
+        // With its pod, its volume would end.
+        Ok(id) if !inputs.ending.contains(server.pod.as_str()) => restart_serving(server, id, true),
         // Another agent may have to restart a server before this one can.
-        Err(_) => RestartStep::Release(lock.clone()),
+        _ => RestartStep::Release(lock.clone()),
     }
 }
 
@@ -230,7 +231,7 @@ pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server:
         return Err("no majority would be left before more voters have joined".to_owned());
     }
     let mut current = inputs.servers.iter().filter(|other| !other.outdated(inputs.revision));
-    if let Some(other) = current.find(|other| !other.serving()) {
+    if let Some(other) = current.find(|other| other.pod != server.pod && !other.serving()) {
         return Err(format!("{} does not serve", other.pod));
     }
     let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);

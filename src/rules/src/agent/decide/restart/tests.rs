@@ -354,3 +354,34 @@ fn a_broken_majority_restarts_one_after_the_other() {
 fn waits(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, i32)>) {
     assert!(matches!(decided(servers, lock), RestartStep::Wait(_)), "{:?}", decided(servers, lock));
 }
+
+/// With its pod, a server would lose a volume that is being deleted. The agent that replaces it asks more than a restart does.
+#[rstest]
+#[case::stays(BTreeSet::new(), true)]
+#[case::ends(BTreeSet::from(["zk-1"]), false)]
+fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BTreeSet<&str>, #[case] expected: bool) {
+    let servers = [server(1, false, State::Serves), server(3, true, State::Leads), server(5, true, State::Serves)];
+    let voters = BTreeSet::from([1, 3, 5]);
+    let voter = |id: &i32| ConfiguredServer { id: *id, host: String::new(), role: Role::Voter };
+    let quorum = Quorum {
+        configuration: Configuration { version: 1, servers: voters.iter().map(voter).collect() },
+        settled: voters.clone(),
+        leader: Some(3),
+        following: voters,
+    };
+    let lock = RestartLock { holder: HOLDER.into(), server: 1 };
+    let step = next_step(RestartInputs {
+        revision: "new",
+        servers: &servers,
+        expected: 3,
+        listed: 3,
+        quorum: Some(&quorum),
+        formed: true,
+        synced_voters: None,
+        ending: &ending,
+        lock: Some(&lock),
+        holder: HOLDER,
+    });
+    assert_eq!(matches!(step, RestartStep::RestartServing { held: true, .. }), expected, "{step:?}");
+    assert!(expected || matches!(step, RestartStep::Release(_)), "{step:?}");
+}
