@@ -1,7 +1,8 @@
 //! Which step brings `ZooKeeper`'s configuration closer to the server list.
 //!
 //! One step at a time, conditional on the list's epoch and the configuration's version. The agent takes no step unless it sees
-//! a majority follow, both of the configuration before the step and of the one after it. The order is:
+//! a majority follow, both of the configuration before the step and of the one after it. A server with the restart lock does
+//! not count after the step: it may be about to stop, or to lose its volume. The order is:
 //!
 //! 1. Dead voters that leave, if the majority is smaller without all of them (the gain rule). Otherwise their departure
 //!    brings nothing yet, and one that returns can still vote.
@@ -62,7 +63,8 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
         };
         MembershipStep::Reconfigure(Reconfiguration { epoch, from_version, add, remove })
     };
-    match Difference::new(list, &quorum).next() {
+    let stopping = views.iter().filter(|view| view.serving).filter_map(|view| view.restart_lock.as_ref());
+    match Difference::new(list, &quorum, stopping.map(|lock| lock.server).collect()).next() {
         Ok(Some(change)) => conditional(change),
         Ok(None) => MembershipStep::Done,
         Err(why) => MembershipStep::Wait(why),
@@ -81,15 +83,18 @@ struct Difference<'a> {
     configured: BTreeMap<i32, &'a ConfiguredServer>,
     voters: BTreeSet<i32>,
     quorum: &'a Quorum,
+    /// Servers with the restart lock.
+    stopping: BTreeSet<i32>,
 }
 
 impl<'a> Difference<'a> {
-    fn new(list: &'a Ensemble, quorum: &'a Quorum) -> Self {
+    fn new(list: &'a Ensemble, quorum: &'a Quorum, stopping: BTreeSet<i32>) -> Self {
         Self {
             listed: list.servers.iter().map(|s| (s.id, s)).collect(),
             configured: quorum.configuration.servers.iter().map(|s| (s.id, s)).collect(),
             voters: quorum.voters(),
             quorum,
+            stopping,
         }
     }
 
@@ -149,9 +154,9 @@ impl<'a> Difference<'a> {
         }
     }
 
-    /// True if the agent sees a majority of these voters follow.
+    /// True if the agent sees a majority of these voters follow, without those that may be about to stop.
     fn has_majority(&self, voters: &BTreeSet<i32>) -> bool {
-        let follow = voters.intersection(&self.quorum.following).count();
+        let follow = voters.intersection(&self.quorum.following).filter(|id| !self.stopping.contains(id)).count();
         !voters.is_empty() && (follow >= majority(voters.len()) || broken!(IgnoreTheNewMajority))
     }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::agent::decide::fixtures::report;
 use mczk_api::{
     contract::{
-        control_api::{Configuration, ConfiguredServer, Mode, Reconfiguration, ServerReport},
+        control_api::{Configuration, ConfiguredServer, Mode, Reconfiguration, RestartLock, ServerReport},
         server_list::majority,
     },
     mutation::Mutation,
@@ -347,6 +347,20 @@ fn a_lost_cluster_without_a_replacement_leaves(#[case] survivors: &[i32], #[case
     let trace = world.trace();
     assert_eq!(world.voters(), world.wanted());
     assert!(trace.is_sorted_by_key(|(_, _, tolerance)| tolerance), "{trace:?}");
+}
+
+/// The server with the restart lock may be about to stop. The others must be a majority without it.
+#[rstest]
+#[case::two_remain(&[1, 2, 3], &[1, 2], 2, false)]
+#[case::it_leaves_itself(&[1, 2, 3], &[1, 2], 3, true)]
+#[case::four_remain(&[1, 2, 3, 4, 5], &[1, 2, 3, 4], 2, true)]
+#[case::one_joins(&[1, 2], &[1, 2, 3], 2, true)]
+fn the_lock_of_a_restart(#[case] voters: &[i32], #[case] listed: &[i32], #[case] server: i32, #[case] steps: bool) {
+    let world = World::new(voters, listed, &[], &[1, 2, 3, 4, 5]);
+    let mut views = world.views();
+    views[0].restart_lock = Some(RestartLock { holder: "m2".into(), server });
+    let step = step(&world.list, &views, world.list.epoch);
+    assert_eq!(matches!(step, MembershipStep::Reconfigure(_)), steps, "{step:?}");
 }
 
 #[test]
