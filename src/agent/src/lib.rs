@@ -1,7 +1,7 @@
 //! The agent of a member cluster: it reconciles every ZooKeeper object of its cluster.
 //!
-//! One reconcile runs three steps. [`observe`] reads everything that a decision depends on, live. [`decide`] decides; it
-//! is pure. [`apply`] writes what differs, as [`render`] builds it, reports the status, asks servers for steps and deletes pods.
+//! One reconcile runs three steps. [`observe`] reads everything that a decision depends on, live. [`mczk_rules::agent`]
+//! decides, and builds the objects. [`apply`] writes what differs, reports the status, asks servers for steps and deletes pods.
 
 // What is not reachable outside the crate is not `pub`, so rustc finds dead code.
 #![warn(unreachable_pub)]

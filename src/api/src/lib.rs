@@ -3,7 +3,7 @@
 //!
 //! [`contract`] is what operator, agent and server agree on. Nothing here uses a client or a clock.
 
-// The derive macros name `::kube`, of which they need `core` and `KubeSchema` alone.
+// The derive macros name `::kube`, and need only its `core` and `KubeSchema`.
 extern crate self as kube;
 
 mod as_received;

@@ -1,13 +1,11 @@
 //! `mczk server`: the parent process of `ZooKeeper`, in a server's pod.
 //!
 //! `lifecycle` is the loop of the process: `launch` starts `ZooKeeper`, `watch` watches it. `supervisor` holds their
-//! shared state. `start` decides how the server starts and is pure, as are the contents of its files: `zoo_cfg`,
-//! `dynamic_configuration`, `jvm`. `permitted_step` is pure too: which membership steps the ensemble takes. `volume` is the
-//! data volume. `volume_age` tells an old copy of it, and `files` what its snapshots and logs prove; both are pure.
+//! shared state. `volume` is the data volume. What decides is in [`mczk_rules::server`]: how the server starts, the contents
+//! of its files, the steps that the ensemble takes, and what the volume proves.
 //!
 //! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
-//! `restart_lock` act on the ensemble through `session`.
-//! `output` copies the lines of `ZooKeeper` to the log; `zookeeper_log` makes events of them and is pure.
+//! `restart_lock` act on the ensemble through `session`. `output` copies the lines of `ZooKeeper` to the log.
 //!
 //! `preflight` stands for a server before the first one starts, to check the network.
 

@@ -1,18 +1,14 @@
-//! Asks servers for the membership step that is due, and restarts servers by deleting their pods.
+//! Asks servers for the membership step that is due, replaces volumes, and restarts servers by deleting their pods.
 
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api,
-    api::{DeleteParams, Preconditions},
-};
 use tracing::{debug, info};
 
 use crate::{
     apply::{
+        pod::delete_pod,
         replace::replace,
-        restart_lock::{acquire_lock, decide_again, put_restarting, release_lock},
+        restart_lock::{acquire_lock, decide_again, release_lock},
     },
     context::AgentContext,
     observe::snapshot::MemberSnapshot,
@@ -22,7 +18,7 @@ use mczk_api::{
     zookeeper::Ensemble,
 };
 use mczk_rules::agent::decide::{Decision, membership::MembershipStep, restart::RestartStep};
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+use mczk_runtime::failure::Error;
 
 /// Does what is due. Returns true if it did anything.
 pub(crate) async fn act(
@@ -120,14 +116,16 @@ async fn restart(
             if decide_again(snapshot, list, context).await?.restart != decision.restart {
                 return Ok(true);
             }
-            delete_pod(snapshot, pod, uid, context).await
+            delete_pod(snapshot, (pod, uid), false, context).await?;
+            Ok(true)
         }
         RestartStep::Release(lock) => Ok(release_lock(snapshot, lock, context).await),
         RestartStep::RestartServing { pod, uid, server, held } => {
             // The only server of an ensemble has no other server to hold the lock through.
             let alone = snapshot.observation.views.iter().filter_map(|view| view.id).all(|id| id == *server);
             if alone && list.servers.len() == 1 {
-                return delete_pod(snapshot, pod, uid, context).await;
+                delete_pod(snapshot, (pod, uid), false, context).await?;
+                return Ok(true);
             }
             // Polling takes time. If this agent lost the lock meanwhile and acquires it again now, the holder in between
             // has released it, with all servers serving.
@@ -137,26 +135,12 @@ async fn restart(
             if !acquire_lock(key, snapshot, &lock, *held, context).await {
                 return Ok(false);
             }
-            if unchanged {
-                if requested.elapsed() < LOCK_CONFIRMED {
-                    return delete_pod(snapshot, pod, uid, context).await;
-                }
+            if unchanged && requested.elapsed() < LOCK_CONFIRMED {
+                delete_pod(snapshot, (pod, uid), false, context).await?;
+            } else if unchanged {
                 debug!(pod, waited = ?requested.elapsed(), "the confirmation of the restart lock is too old");
             }
             Ok(true)
         }
     }
-}
-
-/// Deletes this very pod. Its StatefulSet creates a new one.
-async fn delete_pod(snapshot: &MemberSnapshot, pod: &str, uid: &str, context: &AgentContext) -> Result<bool, Error> {
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
-    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match api.delete(pod, &params).await {
-        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(true),
-        other => drop(other.during(|| format!("deleting pod {pod}"))?),
-    }
-    put_restarting(snapshot, pod, context);
-    Ok(true)
 }

@@ -8,6 +8,7 @@ pub(crate) mod certificates;
 pub(crate) mod events;
 pub(crate) mod finalizer;
 pub(crate) mod objects;
+mod pod;
 pub(crate) mod preflight;
 pub(crate) mod removal;
 mod replace;

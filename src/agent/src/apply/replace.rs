@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api,
     api::{DeleteParams, Preconditions},
@@ -12,7 +12,8 @@ use tracing::debug;
 use crate::{
     apply::{
         events,
-        restart_lock::{acquire_lock, decide_again, put_restarting},
+        pod::delete_pod,
+        restart_lock::{acquire_lock, decide_again},
     },
     context::AgentContext,
     observe::snapshot::MemberSnapshot,
@@ -53,7 +54,7 @@ pub(super) async fn replace(
     }
     if delete_claim(snapshot, deletion, context).await? {
         if requested.elapsed() < LOCK_CONFIRMED {
-            delete_pod(snapshot, deletion, context).await?;
+            delete_pod(snapshot, (&deletion.pod, &deletion.uid), deletion.force, context).await?;
         } else {
             debug!(pod = deletion.pod, "the confirmation of the restart lock is too old to delete the pod");
         }
@@ -83,21 +84,4 @@ async fn delete_claim(
     events::put(AgentEventReason::VolumeReplaced, &message, snapshot, context);
     context.metrics.wrote("PersistentVolumeClaim", "delete");
     Ok(true)
-}
-
-/// Deletes this very pod, at once if no kubelet could end it.
-async fn delete_pod(snapshot: &MemberSnapshot, deletion: &VolumeDeletion, context: &AgentContext) -> Result<(), Error> {
-    let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
-    let preconditions = Preconditions { uid: Some(deletion.uid.clone()), resource_version: None };
-    let params = DeleteParams {
-        preconditions: Some(preconditions),
-        grace_period_seconds: deletion.force.then_some(0),
-        ..DeleteParams::default()
-    };
-    match api.delete(&deletion.pod, &params).await {
-        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(()),
-        other => drop(other.during(|| format!("deleting pod {}", deletion.pod))?),
-    }
-    put_restarting(snapshot, &deletion.pod, context);
-    Ok(())
 }

@@ -5,7 +5,6 @@ use kube::Api;
 use tracing::debug;
 
 use crate::{
-    apply::events,
     context::AgentContext,
     control_client,
     observe::{pods, servers, snapshot::MemberSnapshot},
@@ -14,7 +13,7 @@ use mczk_api::{
     contract::control_api::{Mode, RestartLock},
     zookeeper::Ensemble,
 };
-use mczk_rules::agent::decide::{self, Decision, events::AgentEventReason};
+use mczk_rules::agent::decide::{self, Decision};
 use mczk_runtime::failure::{During, Error};
 
 /// Serving servers other than this one, through which the agent may hold the restart lock for it: the last one used, then
@@ -90,11 +89,4 @@ pub(super) async fn decide_again(
     };
     servers::poll(&mut fresh, list, &pods::addresses(&pods)).await;
     Ok(decide::decide(&fresh.observation, Timestamp::now()))
-}
-
-/// Reports that a pod is deleted to restart its server.
-pub(super) fn put_restarting(snapshot: &MemberSnapshot, pod: &str, context: &AgentContext) {
-    let message = format!("Pod {pod} is deleted to restart its server");
-    events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
-    context.metrics.wrote("Pod", "delete");
 }

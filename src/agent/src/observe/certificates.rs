@@ -92,7 +92,7 @@ pub(super) async fn quorum(
     Ok(QuorumSecrets { newest, mounted, missing })
 }
 
-/// The certificates for clients, of which pods mount a copy.
+/// The certificates for clients. Pods mount a copy of them.
 pub(super) async fn client(
     context: &AgentContext,
     object: &ZooKeeper,

@@ -160,7 +160,7 @@ pub struct ServerReport {
     /// [`crate::zookeeper::FirstStart`].
     #[serde(default)]
     pub first_start: Option<String>,
-    /// Highest generations of volumes that this server knows, by the id of their server: [`mczk_rules::server::volume_age`].
+    /// Highest generations of volumes that this server knows, by the id of their server.
     /// Empty if the server is older than this field.
     #[serde(default)]
     pub generations: BTreeMap<i32, i64>,

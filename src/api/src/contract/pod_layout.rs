@@ -72,7 +72,7 @@ pub const USER: i64 = 1000;
 pub const ZNODE: &str = "/mczk";
 /// The znode of the newest server list, as JSON of [`crate::zookeeper::Ensemble`].
 pub const SERVER_LIST_ZNODE: &str = "/mczk/server-list";
-/// The znode above the generations of volumes, one znode for each server's id: [`mczk_rules::server::volume_age`].
+/// The znode above the generations of volumes, one znode for each server's id.
 pub const GENERATIONS_ZNODE: &str = "/mczk/generations";
 /// The ephemeral znode of the restart lock: its session may restart a serving voter.
 pub const RESTART_LOCK_ZNODE: &str = "/mczk/restart-lock";

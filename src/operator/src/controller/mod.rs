@@ -1,8 +1,8 @@
 //! The operator's controller: it reconciles every MultiClusterZooKeeper of the control plane.
 //!
-//! [`watches`] names the objects to reconcile. [`observe`] reads everything that a decision depends on, live and never from
-//! a cache. [`plan`] decides; it is pure. [`status`] writes the status, [`apply`] the objects that differ, and [`events`]
-//! publishes what changed. [`read_only`] observes for commands.
+//! [`watches`] names the objects to reconcile. [`mczk_reading::observe`] reads everything that a decision depends on, live and
+//! never from a cache. [`mczk_rules::rollout`] decides. [`status`] writes the status, [`apply`] the objects that differ, and
+//! [`events`] publishes what changed.
 
 mod apply;
 mod certificates;

@@ -1,8 +1,7 @@
 //! The interpreter webhook, which answers Karmada's questions about ZooKeeper objects.
 //!
-//! Each operation is a pure function from the object that Karmada sends to its answer, in its own file. `handler`
-//! reads the question and calls the function, `router` makes an HTTP service of it, and `wire` holds the types of
-//! questions and answers.
+//! [`mczk_rules::interpreter`] reads a question and answers it. `router` makes an HTTP service of that, and `bodies` reads
+//! what Karmada sends.
 
 mod bodies;
 mod metrics;

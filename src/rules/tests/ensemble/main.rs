@@ -1,8 +1,7 @@
 //! A search over every state that the agents and servers of one ensemble can reach.
 //!
-//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `replace::next_step`, `start::decide` and
-//! `replica_floor`. It
-//! simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
+//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `replace::next_step`, `start::decide`,
+//! `permitted_step` and `replica_floor`. It simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
 //! decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
 //! A voter may lag. A cluster may be cut off, also with a leader that does not know it, and an agent may miss a server that
 //! others see.

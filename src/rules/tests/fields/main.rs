@@ -1,5 +1,5 @@
-//! The operator ignores no field that it accepts: `src/rules/src/agent/render` tests what the agent makes of `template`. The test changes every field of the schema of the spec: either a rule refuses
-//! the change, or the plan differs.
+//! The operator ignores no field that it accepts. The test changes every field of the schema of the spec: either a rule refuses
+//! the change, or the plan differs. `src/rules/src/agent/render` tests what the agent makes of `template`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

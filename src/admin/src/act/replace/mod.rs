@@ -9,16 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow};
-use clap::{
-    Args,
-    builder::{NonEmptyStringValueParser, RangedU64ValueParser},
-};
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-};
-
+use crate::act::patch::{Written, write};
 use crate::terminal::{
     connection::Connection,
     error::Error,
@@ -29,14 +20,15 @@ use crate::terminal::{
     server_list::listed,
     server_name::ServerName,
 };
-use mczk_api::{MultiClusterZooKeeper, contract::labels::REPLACE_VOLUME, zookeeper::Role};
-use mczk_runtime::failure::is_conflict;
+use anyhow::{Context, anyhow};
+use clap::{
+    Args,
+    builder::{NonEmptyStringValueParser, RangedU64ValueParser},
+};
+use mczk_api::{contract::labels::REPLACE_VOLUME, zookeeper::Role};
 
 use member::Member;
 use request::Request;
-
-/// Name of the writer in `managedFields`.
-const FIELD_MANAGER: &str = "mczk-replace";
 
 /// Replaces the volume of one server by an empty one: for a corrupt or a lost volume
 ///
@@ -96,7 +88,9 @@ impl Replace {
             let claim = member.claim(&server.pod).await.map_err(Error::Failed)?;
             let request = Request::new(&object, server.clone(), &claim);
             // The API server checks the change before the user reads that it happens.
-            patch(&client, &namespace, name, &request, true).await?;
+            let written =
+                Written { manager: "mczk-replace", patch: &request.patch, verb: "requested", what: "the request into" };
+            write(&client, (&namespace, name), &written, true).await?;
             print(&text(&format!("{namespace}/{name}"), &namespace, &request))?;
             if self.dry_run {
                 print("Dry run: nothing is requested.\n")?;
@@ -105,7 +99,7 @@ impl Replace {
             if !self.yes && !confirmed(&server.id.to_string())? {
                 return Err(Error::Failed(anyhow!("not confirmed: nothing is requested")));
             }
-            patch(&client, &namespace, name, &request, false).await?;
+            write(&client, (&namespace, name), &written, false).await?;
             print(&format!("Replacement requested. See what it waits for with: mczk why {name} -n {namespace}\n"))?;
             if !self.wait {
                 return Ok(Exit::Fine);
@@ -113,24 +107,6 @@ impl Replace {
             let limit = Duration::from_secs(self.wait_seconds);
             Ok(Exit::waits(!wait::until_served(&member, &request, limit).await?))
         })
-    }
-}
-
-async fn patch(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    request: &Request,
-    dry_run: bool,
-) -> Result<DynamicObject, Error> {
-    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch(name, &params, &Patch::Merge(&request.patch)).await {
-        Err(error) if is_conflict(&error) => Err(Error::Failed(anyhow!(
-            "{namespace}/{name} has changed meanwhile, and nothing is requested: run the command again"
-        ))),
-        other => Ok(other.with_context(|| format!("cannot write the request into {namespace}/{name}"))?),
     }
 }
 

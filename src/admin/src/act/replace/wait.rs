@@ -1,17 +1,14 @@
 //! Waits until the server serves from an empty volume, and shows what the agent waits for.
 
-use std::{
-    io::{self, Write},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use super::{
     member::{LiveClaim, Member},
     request::Request,
 };
 use crate::{
-    see::status,
-    terminal::{error::Error, output::print},
+    act::wait::{Shown, until_done},
+    terminal::error::Error,
 };
 use mczk_api::{
     contract::conditions::{ConditionStatus, ConditionType, find},
@@ -35,38 +32,18 @@ enum ReplaceProgress {
 /// # Errors
 /// If standard output is closed.
 pub(super) async fn until_served(member: &Member, request: &Request, limit: Duration) -> Result<bool, Error> {
-    let begin = Instant::now();
-    let (mut shown, mut failure) = (String::new(), String::new());
-    loop {
-        match look(member, request).await {
-            Ok(progress) => {
-                failure.clear();
-                let (ReplaceProgress::Requested(text) | ReplaceProgress::Returning(text) | ReplaceProgress::Done(text)) =
-                    &progress;
-                if *text != shown {
-                    print(&format!("{text}\n"))?;
-                    shown.clone_from(text);
-                }
-                if matches!(progress, ReplaceProgress::Done(_)) {
-                    print(&format!("Complete after {} s.\n", begin.elapsed().as_secs()))?;
-                    return Ok(true);
-                }
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if text != failure {
-                    // Standard error may be closed. The exit code remains.
-                    let _ = writeln!(io::stderr(), "mczk: {text}: trying again");
-                    failure = text;
-                }
-            }
-        }
-        if begin.elapsed() > limit {
-            print(&format!("Not complete after {} s. The request stays: see mczk why\n", limit.as_secs()))?;
-            return Ok(false);
-        }
-        tokio::time::sleep(status::WATCH_INTERVAL).await;
-    }
+    until_done(
+        async || look(member, request).await.map(|progress| Ok(shown(progress))),
+        limit,
+        "The request stays: see mczk why",
+    )
+    .await
+}
+
+fn shown(progress: ReplaceProgress) -> Shown {
+    let is_done = matches!(progress, ReplaceProgress::Done(_));
+    let (ReplaceProgress::Requested(text) | ReplaceProgress::Returning(text) | ReplaceProgress::Done(text)) = progress;
+    Shown { text: format!("{text}\n"), is_done }
 }
 
 async fn look(member: &Member, request: &Request) -> anyhow::Result<ReplaceProgress> {

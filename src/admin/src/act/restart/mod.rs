@@ -8,12 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Args, builder::RangedU64ValueParser};
 use k8s_openapi::jiff::Timestamp;
-use kube::{
-    Api, Client,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-};
 
 use crate::{
+    act::patch::{Written, write},
     see::plan::ServerImage,
     terminal::{
         columns::aligned,
@@ -24,14 +21,9 @@ use crate::{
         scope::{One, existing},
     },
 };
-use mczk_api::MultiClusterZooKeeper;
 use mczk_rules::rollout::{known::Known, plan::restart_order::restart_order};
-use mczk_runtime::failure::is_conflict;
 
 use rule::{RESTARTED_AT, RestartDecision};
-
-/// Name of the writer in `managedFields`.
-const FIELD_MANAGER: &str = "mczk-restart";
 
 /// Restarts every server of an ensemble, cluster by cluster and one at a time
 ///
@@ -78,13 +70,15 @@ impl Restart {
                 decision.notes.push(format!("The order of the clusters is unknown: {error}."));
             }
             // The API server checks the change before the user reads that it happens.
-            patch(&client, &namespace, name, &decision, true).await?;
+            let written =
+                Written { manager: "mczk-restart", patch: &decision.patch, verb: "restarted", what: "the restart of" };
+            write(&client, (&namespace, name), &written, true).await?;
             print(&text(&format!("{namespace}/{name}"), &decision))?;
             if self.dry_run {
                 print("Dry run: nothing is changed.\n")?;
                 return Ok(Exit::Fine);
             }
-            let stored = patch(&client, &namespace, name, &decision, false).await?;
+            let stored = write(&client, (&namespace, name), &written, false).await?;
             let generation = stored.metadata.generation.context("the API server returns no generation")?;
             print(&format!("Restart requested: generation {generation}.\n"))?;
             if !self.wait {
@@ -93,24 +87,6 @@ impl Restart {
             let limit = Duration::from_secs(self.wait_seconds);
             Ok(Exit::waits(!wait::until_complete(&client, (&namespace, name), generation, limit).await?))
         })
-    }
-}
-
-async fn patch(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    decision: &RestartDecision,
-    dry_run: bool,
-) -> Result<DynamicObject, Error> {
-    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match api.patch(name, &params, &Patch::Merge(&decision.patch)).await {
-        Err(error) if is_conflict(&error) => Err(Error::Failed(anyhow!(
-            "{namespace}/{name} has changed meanwhile, and nothing is restarted: run the command again"
-        ))),
-        other => Ok(other.with_context(|| format!("cannot write the restart of {namespace}/{name}"))?),
     }
 }
 

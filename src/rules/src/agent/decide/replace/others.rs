@@ -12,7 +12,7 @@ use mczk_api::{
 /// Checks every other voter of the server list.
 ///
 /// # Errors
-/// The first one that lacks a volume, or of which that is not known.
+/// The first one that lacks a volume, or whose volume the agent cannot confirm.
 pub(super) fn check(inputs: ReplaceInputs<'_>) -> Result<(), String> {
     let mut others = inputs.listed.iter().filter(|o| o.role == Role::Voter && o.id != inputs.request.server);
     let lacking = others.find_map(|other| Some((other, lack(inputs, other)?)));
