@@ -16,6 +16,7 @@ use apiserver::ApiServer;
 use k8s_openapi::{
     ByteString,
     api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::StatefulSet,
         core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
         rbac::v1::ClusterRole,
@@ -513,7 +514,16 @@ impl Cluster {
         };
         self.until("the claim is of another server", waits).await;
         let before = self.pods.get(&format!("{SET}-0")).await.unwrap().uid();
+        let policy = self.forbid_deletion(&name).await;
         self.request(&format!("1/{uid}")).await;
+        let refused = |status: &ZooKeeperStatus| {
+            condition(status, "Replacing")
+                .is_some_and(|c| c.message.contains("refuses to delete PersistentVolumeClaim"))
+        };
+        self.until("a policy keeps the claim", refused).await;
+        let is_free = async || self.world(|world| world.lock(INCARNATION).is_none());
+        wait_for("the lock is released although the claim stays", is_free).await;
+        policy.delete("keep-claims", &DeleteParams::default()).await.unwrap();
         wait_for("the claim is gone", async || self.claims.get_opt(&name).await.unwrap().is_none()).await;
         let serves =
             |status: &ZooKeeperStatus| condition(status, "Replacing").is_none() && status.ready_replicas == Some(2);
@@ -528,6 +538,23 @@ impl Cluster {
         self.claims.delete(&name, &DeleteParams::default()).await.unwrap();
         merge(&self.objects, "zk", json!({ "metadata": { "annotations": { "mczk.io/replace-volume": null } } })).await;
         self.until_complete("after the replacement").await;
+    }
+
+    /// A policy that lets nobody delete claims, once the API server follows it.
+    async fn forbid_deletion(&self, claim: &str) -> Api<ValidatingAdmissionPolicyBinding> {
+        let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["persistentvolumeclaims"] });
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
+        let spec = json!({
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{ "expression": "false", "message": "claims stay" }],
+        });
+        create(&policies, json!({ "metadata": { "name": "keep-claims" }, "spec": spec })).await;
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.nodes.clone().into_client());
+        let spec = json!({ "policyName": "keep-claims", "validationActions": ["Deny"] });
+        create(&bindings, json!({ "metadata": { "name": "keep-claims" }, "spec": spec })).await;
+        let attempt = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        wait_for("the policy holds", async || self.claims.delete(claim, &attempt).await.is_err()).await;
+        bindings
     }
 
     async fn request(&self, request: &str) {

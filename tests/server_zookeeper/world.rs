@@ -28,7 +28,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 use crate::program::mczk;
 
 /// Time limit of every wait. Test machines are slow.
-pub const TIMEOUT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// How often a condition is checked.
 const POLL: Duration = Duration::from_millis(300);
 
@@ -215,16 +215,26 @@ impl World {
                 return result;
             }
             if Instant::now() > deadline {
-                for n in self.running.keys() {
-                    let log = fs::read_to_string(self.path(*n, "log")).unwrap_or_default();
-                    let last: Vec<_> = log.lines().rev().take(25).collect();
-                    eprintln!("--- server {n}: {:?}", self.report(*n));
-                    last.into_iter().rev().for_each(|line| eprintln!("{line}"));
-                }
+                eprintln!("timed out: {what}");
+                self.running.keys().rev().for_each(|n| self.show(*n));
                 panic!("timed out: {what}");
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// What a reader of a failed test needs, in a few lines: only a part of the output may be kept.
+    fn show(&self, n: i32) {
+        let log = fs::read_to_string(self.path(n, "log")).unwrap_or_default();
+        let is_noise = |line: &str| line.starts_with("\tat ") || line.contains("NIOServerCnxn");
+        let last: Vec<_> = log.lines().rev().filter(|line| !is_noise(line)).take(12).collect();
+        let report = self.report(n).map(|report| {
+            let ServerReport { id, phase, mode, serving, synced, zxid, volume, lost, corrupt, .. } = report;
+            let voters = report.configuration.map(|configuration| configuration.voters().collect::<Vec<_>>());
+            format!("{id:?} {phase:?} {mode:?}, serving {serving}, synced {synced}, zxid {zxid:?}, voters {voters:?}, volume {volume}, lost {lost}, corrupt {corrupt}")
+        });
+        eprintln!("--- server {n}: {}", report.as_deref().unwrap_or("no answer"));
+        last.into_iter().rev().for_each(|line| eprintln!("{}", line.chars().take(300).collect::<String>()));
     }
 
     pub fn report(&self, n: i32) -> Option<ServerReport> {

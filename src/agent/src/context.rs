@@ -11,13 +11,15 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind},
 };
 
+use tracing::warn;
+
 use crate::{
     control_client::{self, Dial},
     metrics::Metrics,
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
-    decide::{membership, warnings::Sent},
+    decide::{membership, observation::RefusedDeletion, warnings::Sent},
     render::Kind,
 };
 use mczk_runtime::event_queue::Queue;
@@ -93,12 +95,21 @@ pub(super) struct Memory {
     pub(super) foreign: BTreeSet<String>,
     /// Why the API server refuses the pod of a probe.
     pub(super) refused_probe: Option<String>,
+    /// The last deletion that the API server refused: the object's uid, why, and when.
+    refused: Option<(String, String, Instant)>,
     /// The warnings that were sent.
     pub(super) warned: Sent,
     /// Since when a Secret has been missing that the server list names.
     pub(super) missing_since: Option<Instant>,
     /// The certificates whose predecessors are all removed from this cluster.
     pub(super) cleared: Option<EnsembleTls>,
+}
+
+impl Memory {
+    pub(super) fn refused_deletion(&self) -> Option<RefusedDeletion> {
+        let (uid, why, since) = self.refused.clone()?;
+        Some(RefusedDeletion { uid, why, ago: since.elapsed() })
+    }
 }
 
 impl AgentContext {
@@ -119,6 +130,13 @@ impl AgentContext {
             *memory = Memory { uid: uid.to_owned(), ..Memory::default() };
         }
         memory.clone()
+    }
+
+    /// Remembers that the API server refused to delete an object.
+    pub(super) fn refused_deletion(&self, key: &(String, String), uid: &str, why: &str) {
+        let why = format!("the API server refuses to delete {why}");
+        warn!(namespace = key.0, name = key.1, "{why}");
+        self.remember(key, |memory| memory.refused = Some((uid.to_owned(), why, Instant::now())));
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {

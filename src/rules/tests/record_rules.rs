@@ -198,7 +198,8 @@ fn a_deploying_cluster_finishes_while_paused() {
 /// The request to replace a volume reaches the template at any time, and no record or cluster spec depends on it.
 #[rstest]
 #[case::a_request("3/0b1c-4d", Some("3/0b1c-4d"))]
-#[case::no_request("the third one", None)]
+#[case::no_request("the third one", Some("the third one"))]
+#[case::a_long_text(include_str!("record_rules.rs"), include_str!("record_rules.rs").get(..128))]
 fn a_request_to_replace_a_volume_is_passed_on(#[case] value: &str, #[case] expected: Option<&str>) {
     let mut world = rolling(&json!({ "rollout": { "paused": false } }));
     world.edit("/rollout/paused", &json!(true));

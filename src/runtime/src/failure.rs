@@ -113,6 +113,16 @@ pub fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
+/// Why the API server refuses a request as it is: a quota, an admission policy or a missing right. The agent reports that, and
+/// tries again. Any other error may pass.
+#[must_use]
+pub fn refusal(error: &kube::Error) -> Option<&str> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Some(&status.message),
+        _ => None,
+    }
+}
+
 /// True if the object does not exist any more.
 #[must_use]
 pub fn is_not_found(error: &kube::Error) -> bool {

@@ -15,26 +15,28 @@ use crate::{
 pub(super) struct Shown {
     /// What the user reads, again only if it changes.
     pub(super) text: String,
+    /// What follows if the time is over.
+    pub(super) late: String,
     pub(super) is_done: bool,
 }
 
-/// Looks until it is done. False if the time is over before: then the user reads `late` too. A look that fails is repeated,
-/// because what was requested goes on without this command.
+/// Looks until it is done. False if the time is over before. A look that fails is repeated, because what was requested goes on
+/// without this command.
 ///
 /// # Errors
 /// The error that a look returns as its result, or if standard output is closed.
 pub(super) async fn until_done<E: Display>(
     mut look: impl AsyncFnMut() -> Result<Result<Shown, Error>, E>,
     limit: Duration,
-    late: &str,
 ) -> Result<bool, Error> {
     let begin = Instant::now();
-    let (mut shown, mut failure) = (String::new(), String::new());
+    let (mut shown, mut late, mut failure) = (String::new(), String::new(), String::new());
     loop {
         match look().await {
             Ok(now) => {
                 failure.clear();
-                let Shown { text, is_done } = now?;
+                let Shown { text, is_done, late: now_late } = now?;
+                late = now_late;
                 if text != shown {
                     print(&text)?;
                     shown = text;

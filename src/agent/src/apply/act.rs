@@ -20,6 +20,9 @@ use mczk_api::{
 use mczk_rules::agent::decide::{Decision, membership::MembershipStep, restart::RestartStep};
 use mczk_runtime::failure::Error;
 
+/// How a pod goes, and for what: not by force, and its volume stays.
+const TO_RESTART: (bool, &str) = (false, "to restart its server");
+
 /// Does what is due. Returns true if it did anything.
 pub(crate) async fn act(
     key: &(String, String),
@@ -116,7 +119,7 @@ async fn restart(
             if decide_again(snapshot, list, context).await?.restart != decision.restart {
                 return Ok(true);
             }
-            delete_pod(snapshot, (pod, uid), false, context).await?;
+            delete_pod(key, snapshot, (pod, uid), TO_RESTART, context).await?;
             Ok(true)
         }
         RestartStep::Release(lock) => Ok(release_lock(snapshot, lock, context).await),
@@ -124,7 +127,7 @@ async fn restart(
             // The only server of an ensemble has no other server to hold the lock through.
             let alone = snapshot.observation.views.iter().filter_map(|view| view.id).all(|id| id == *server);
             if alone && list.servers.len() == 1 {
-                delete_pod(snapshot, (pod, uid), false, context).await?;
+                delete_pod(key, snapshot, (pod, uid), TO_RESTART, context).await?;
                 return Ok(true);
             }
             // Polling takes time. If this agent lost the lock meanwhile and acquires it again now, the holder in between
@@ -136,7 +139,7 @@ async fn restart(
                 return Ok(false);
             }
             if unchanged && requested.elapsed() < LOCK_CONFIRMED {
-                delete_pod(snapshot, (pod, uid), false, context).await?;
+                delete_pod(key, snapshot, (pod, uid), TO_RESTART, context).await?;
             } else if unchanged {
                 debug!(pod, waited = ?requested.elapsed(), "the confirmation of the restart lock is too old");
             }

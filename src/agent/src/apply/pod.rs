@@ -1,20 +1,54 @@
-//! Deletes pods. Their StatefulSets create new ones.
+//! Deletes claims and pods. Their StatefulSets create new ones.
+
+use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{DeleteParams, Preconditions},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{apply::events, context::AgentContext, observe::snapshot::MemberSnapshot};
 use mczk_rules::agent::decide::events::AgentEventReason;
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+use mczk_runtime::failure::{During, Error, is_conflict, is_not_found, refusal};
 
-/// Deletes this very pod, and reports that its server restarts. With `force` it goes at once, without a kubelet.
+/// Deletes an object by its name and these preconditions. False if they do not hold any more, or if the API server refuses:
+/// the agent remembers that.
+pub(super) async fn delete<K>(
+    key: &(String, String),
+    api: &Api<K>,
+    name: &str,
+    params: &DeleteParams,
+    context: &AgentContext,
+) -> Result<bool, Error>
+where
+    K: k8s_openapi::Resource + Clone + Debug + DeserializeOwned,
+{
+    let kind = K::KIND;
+    match api.delete(name, params).await {
+        Ok(_) => {
+            context.metrics.wrote(kind, "delete");
+            Ok(true)
+        }
+        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(false),
+        Err(error) => match refusal(&error) {
+            Some(why) => {
+                let uid = params.preconditions.as_ref().and_then(|preconditions| preconditions.uid.as_deref());
+                context.refused_deletion(key, uid.unwrap_or_default(), &format!("{kind} {name}: {why}"));
+                Ok(false)
+            }
+            None => Err(error).during(|| format!("deleting {kind} {name}")),
+        },
+    }
+}
+
+/// Deletes this very pod, and reports it with the purpose. With `force` it goes at once, without a kubelet.
 pub(super) async fn delete_pod(
+    key: &(String, String),
     snapshot: &MemberSnapshot,
     (pod, uid): (&str, &str),
-    force: bool,
+    (force, purpose): (bool, &str),
     context: &AgentContext,
 ) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
@@ -24,12 +58,9 @@ pub(super) async fn delete_pod(
         grace_period_seconds: force.then_some(0),
         ..DeleteParams::default()
     };
-    match api.delete(pod, &params).await {
-        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(()),
-        other => drop(other.during(|| format!("deleting pod {pod}"))?),
+    if delete(key, &api, pod, &params, context).await? {
+        let message = format!("Pod {pod} is deleted {purpose}");
+        events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
     }
-    let message = format!("Pod {pod} is deleted to restart its server");
-    events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
-    context.metrics.wrote("Pod", "delete");
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::{
     observe::snapshot::MemberSnapshot,
 };
 use mczk_rules::agent::decide::Decision;
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+use mczk_runtime::failure::{self, During, Error, is_conflict, is_not_found};
 
 /// Removes probes that are no longer needed, and starts the one that is. Returns true if it wrote anything.
 ///
@@ -41,13 +41,12 @@ pub(crate) async fn apply(
     if let Some(pod) = plan.create.as_ref().filter(|_| foreign.is_empty() && refused.is_none()) {
         let pod: Pod = serde_json::from_value(pod.clone()).during(|| "making the pod of a probe".to_owned())?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match pods.create(&params, &pod).await {
-            Err(error) if is_conflict(&error) => drop(foreign.insert(format!("Pod {}", pod.name_any()))),
-            Err(kube::Error::Api(status)) if is_refusal(status.code) => {
-                refused = Some(format!("Pod {} is refused: {}", pod.name_any(), status.message));
-            }
+        let why = |error: &kube::Error| failure::refusal(error).map(str::to_owned);
+        match pods.create(&params, &pod).await.map_err(|error| (why(&error), error)) {
+            Err((_, error)) if is_conflict(&error) => drop(foreign.insert(format!("Pod {}", pod.name_any()))),
+            Err((Some(why), _)) => refused = Some(format!("Pod {} is refused: {why}", pod.name_any())),
             other => {
-                other.during(|| format!("creating pod {}", pod.name_any()))?;
+                other.map_err(|(_, error)| error).during(|| format!("creating pod {}", pod.name_any()))?;
                 info!(pod = pod.name_any(), namespace = snapshot.namespace(), "probe started to check the network");
                 context.metrics.wrote("Pod", "create");
                 wrote = true;
@@ -58,17 +57,11 @@ pub(crate) async fn apply(
     Ok(wrote || !plan.remove.is_empty())
 }
 
-/// True for a quota, an admission policy or a missing right: the agent reports it, and tries again.
-fn is_refusal(code: u16) -> bool {
-    matches!(code, 400 | 403 | 422)
-}
-
 /// Why the API server refuses an object that the probe needs. Any other error may pass, and ends the reconcile.
 fn refusal(error: &Error) -> Option<String> {
     match error {
-        Error::Api { action, source: kube::Error::Api(status) } if is_refusal(status.code) => {
-            Some(format!("The API server refuses an object of the probe, {action}: {}", status.message))
-        }
+        Error::Api { action, source } => failure::refusal(source)
+            .map(|why| format!("The API server refuses an object of the probe, {action}: {why}")),
         _ => None,
     }
 }

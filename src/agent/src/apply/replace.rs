@@ -12,7 +12,7 @@ use tracing::debug;
 use crate::{
     apply::{
         events,
-        pod::delete_pod,
+        pod::{delete, delete_pod},
         restart_lock::{acquire_lock, decide_again},
     },
     context::AgentContext,
@@ -27,7 +27,10 @@ use mczk_rules::agent::decide::{
     events::AgentEventReason,
     replace::{ReplaceStep, VolumeDeletion, may_delete},
 };
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+use mczk_runtime::failure::Error;
+
+/// Why a pod goes.
+const FOR_EMPTY_VOLUME: &str = "so that its server gets an empty volume";
 
 /// Deletes claim and pod, if this agent holds the restart lock and still decides so. Returns true if it did anything.
 pub(super) async fn replace(
@@ -52,9 +55,10 @@ pub(super) async fn replace(
     if !may_delete(deletion, &again, confirmed) {
         return Ok(acquired);
     }
-    if delete_claim(snapshot, deletion, context).await? {
+    if delete_claim(key, snapshot, deletion, context).await? {
         if requested.elapsed() < LOCK_CONFIRMED {
-            delete_pod(snapshot, (&deletion.pod, &deletion.uid), deletion.force, context).await?;
+            delete_pod(key, snapshot, (&deletion.pod, &deletion.uid), (deletion.force, FOR_EMPTY_VOLUME), context)
+                .await?;
         } else {
             debug!(pod = deletion.pod, "the confirmation of the restart lock is too old to delete the pod");
         }
@@ -62,8 +66,10 @@ pub(super) async fn replace(
     Ok(true)
 }
 
-/// Deletes this very claim. False if it is gone, or has changed since the agent read it: its pod then stays.
+/// Deletes this very claim. False if it is gone, has changed since the agent read it, or stays because the API server refuses:
+/// its pod then stays too.
 async fn delete_claim(
+    key: &(String, String),
     snapshot: &MemberSnapshot,
     deletion: &VolumeDeletion,
     context: &AgentContext,
@@ -75,13 +81,11 @@ async fn delete_claim(
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let preconditions = Preconditions { uid: Some(claim.uid.clone()), resource_version: claim.version.clone() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match api.delete(&claim.name, &params).await {
-        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(false),
-        other => drop(other.during(|| format!("deleting claim {}", claim.name))?),
+    if !delete(key, &api, &claim.name, &params, context).await? {
+        return Ok(false);
     }
     let message =
         format!("PersistentVolumeClaim {} is deleted: server {} gets an empty volume", claim.name, deletion.server);
     events::put(AgentEventReason::VolumeReplaced, &message, snapshot, context);
-    context.metrics.wrote("PersistentVolumeClaim", "delete");
     Ok(true)
 }

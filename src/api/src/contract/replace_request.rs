@@ -11,6 +11,8 @@ use std::{
 
 use crate::contract::labels::REPLACE_VOLUME;
 
+/// More characters than any request has. The operator passes no more on.
+pub const LONGEST_REQUEST: usize = 128;
 /// Longest uid of an object.
 const LONGEST_UID: usize = 64;
 
@@ -24,10 +26,13 @@ pub struct ReplaceRequest {
 }
 
 impl ReplaceRequest {
-    /// The request in the annotations of an object; `None` if there is none, or if it is no request.
+    /// The request in the annotations of an object, if there is one.
+    ///
+    /// # Errors
+    /// If the annotation is no request.
     #[must_use]
-    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        annotations.get(REPLACE_VOLUME)?.parse().ok()
+    pub fn of(annotations: &BTreeMap<String, String>) -> Option<Result<Self, NoRequest>> {
+        annotations.get(REPLACE_VOLUME).map(|text| text.parse())
     }
 }
 
@@ -39,7 +44,9 @@ impl Display for ReplaceRequest {
 
 /// A text is no request to replace a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request is the id of a server, a slash and the uid of its claim")]
+#[error(
+    "the annotation {REPLACE_VOLUME} is not the id of a server, a slash and the uid of its claim. Remove it, and use mczk replace"
+)]
 pub struct NoRequest;
 
 impl FromStr for ReplaceRequest {

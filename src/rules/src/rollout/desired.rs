@@ -14,7 +14,7 @@ use mczk_api::{
     contract::{
         canonical_json::short_hash,
         labels::{PLACEMENT_HASH, RECORDS, RELEASED, REPLACE_VOLUME, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM},
-        replace_request::ReplaceRequest,
+        replace_request::LONGEST_REQUEST,
     },
     karmada::{
         CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
@@ -48,8 +48,10 @@ pub(super) fn with_objects(known: &Known<'_>, objects: Objects, plan: Plan) -> s
 
 fn zookeeper(known: &Known<'_>, spec: ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
     let live = known.template.map(|t| &t.metadata);
-    // Karmada brings the request to every cluster. The agent of the cluster with that claim acts on it.
-    let request = ReplaceRequest::of(known.object.annotations()).map(|request| (REPLACE_VOLUME, request.to_string()));
+    // Karmada brings the request to every cluster. The agent of the cluster with that claim acts on it. Agents also say if it
+    // is none.
+    let request = known.object.annotations().get(REPLACE_VOLUME);
+    let request = request.map(|text| (REPLACE_VOLUME, text.chars().take(LONGEST_REQUEST).collect()));
     let annotations = [(TEMPLATE_HASH, short_hash(&spec)?), (CONFLICT_RESOLUTION, CONFLICT_ABORT.to_owned())];
     let annotations = annotations.into_iter().chain(request);
     let metadata = objects::hashed_metadata(known.object, known.name.clone(), live, annotations, &spec)?;

@@ -131,6 +131,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         probes: Vec::new(),
         refused_probe: None,
         claims: Vec::new(),
+        refused_deletion: None,
         gone: BTreeSet::new(),
         remaining: BTreeSet::new(),
         tombstones: BTreeSet::new(),

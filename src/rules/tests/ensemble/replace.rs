@@ -150,7 +150,10 @@ fn request(world: &World, state: &State, cluster: usize) -> Option<ReplaceReques
 
 /// What an agent decides about its request.
 pub fn next_step(world: &World, state: &State, sight: &Sight, cluster: usize) -> ReplaceStep {
-    let Some(request) = request(world, state, cluster) else { return ReplaceStep::Nothing };
+    if world.requests.is_empty() {
+        return ReplaceStep::Nothing;
+    }
+    let request = request(world, state, cluster);
     let claim = |place: usize| {
         let PlaceClaim { number, ending } = state.replacements.claims[place];
         Claim {
@@ -165,7 +168,7 @@ pub fn next_step(world: &World, state: &State, sight: &Sight, cluster: usize) ->
     let claims: Vec<Claim> = world.places_of(cluster).map(claim).collect();
     with_restart_inputs(world, state, sight, cluster, |restart| {
         replace::next_step(ReplaceInputs {
-            request: &request,
+            request: request.as_ref(),
             claims: &claims,
             incarnation: INCARNATION,
             gone: &BTreeSet::new(),

@@ -60,6 +60,15 @@ impl Member {
         Ok(found.and_then(|object| object.status).unwrap_or_default())
     }
 
+    /// The volume that the server of a pod last reported.
+    ///
+    /// # Errors
+    /// If the cluster does not answer.
+    pub(super) async fn volume(&self, pod: &str) -> anyhow::Result<Option<String>> {
+        let servers = self.status().await?.servers;
+        Ok(servers.into_iter().find(|server| server.pod.as_deref() == Some(pod)).and_then(|server| server.volume))
+    }
+
     fn unread(&self, why: &str) -> anyhow::Error {
         anyhow!("cannot read cluster {}: {why}", self.cluster)
     }

@@ -86,7 +86,8 @@ impl Replace {
             let proxy = Proxy::new(self.connection.config().await?);
             let member = Member::new(proxy.client(&server.cluster)?, &server.cluster, &namespace, name);
             let claim = member.claim(&server.pod).await.map_err(Error::Failed)?;
-            let request = Request::new(&object, server.clone(), &claim);
+            let volume = member.volume(&server.pod).await.map_err(Error::Failed)?;
+            let request = Request::new(&object, server.clone(), &claim, volume);
             // The API server checks the change before the user reads that it happens.
             let written =
                 Written { manager: "mczk-replace", patch: &request.patch, verb: "requested", what: "the request into" };
@@ -149,6 +150,7 @@ mod tests {
             server: ListedServer { id: 2, cluster: "m2".to_owned(), role: Role::Voter, pod: "zk-abc123-0".to_owned() },
             claim: "data-zk-abc123-0".to_owned(),
             uid: "u-1".to_owned(),
+            volume: None,
             patch: json!({}),
             values: (None, "2/u-1".to_owned()),
         };

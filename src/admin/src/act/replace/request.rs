@@ -18,6 +18,8 @@ pub(super) struct Request {
     pub(super) claim: String,
     /// Uid of its claim.
     pub(super) uid: String,
+    /// The volume that the server last reported.
+    pub(super) volume: Option<String>,
     /// Merge patch of the MultiClusterZooKeeper. The API server refuses it if the object has changed meanwhile.
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
@@ -26,12 +28,13 @@ pub(super) struct Request {
 
 impl Request {
     /// The request to replace this claim of a server.
-    pub(super) fn new(object: &DynamicObject, server: ListedServer, claim: &LiveClaim) -> Self {
+    pub(super) fn new(object: &DynamicObject, server: ListedServer, claim: &LiveClaim, volume: Option<String>) -> Self {
         let after = ReplaceRequest { server: server.id, claim: claim.uid.clone() }.to_string();
         Self {
             server,
             claim: claim.name.clone(),
             uid: claim.uid.clone(),
+            volume,
             patch: json!({
                 "metadata": {
                     "resourceVersion": object.metadata.resource_version, "annotations": { REPLACE_VOLUME: after },
@@ -89,7 +92,7 @@ mod tests {
             "metadata": { "name": "zk", "resourceVersion": "77", "annotations": { REPLACE_VOLUME: "1/u-0" } },
         });
         let claim = LiveClaim { name: "data-zk-abc123-0".to_owned(), uid: "u-1".to_owned() };
-        let request = Request::new(&serde_json::from_value(object).unwrap(), server(2), &claim);
+        let request = Request::new(&serde_json::from_value(object).unwrap(), server(2), &claim, None);
         let expected = json!({ "metadata": { "resourceVersion": "77", "annotations": { REPLACE_VOLUME: "2/u-1" } } });
         assert_eq!(request.patch, expected);
         assert_eq!(request.values, (Some("1/u-0".to_owned()), "2/u-1".to_owned()));

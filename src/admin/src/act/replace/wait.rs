@@ -12,7 +12,7 @@ use crate::{
 };
 use mczk_api::{
     contract::conditions::{ConditionStatus, ConditionType, find},
-    zookeeper::{Role, ZooKeeperStatus},
+    zookeeper::{ServerStatus, ZooKeeperStatus},
 };
 
 /// How far a replacement is.
@@ -32,18 +32,19 @@ enum ReplaceProgress {
 /// # Errors
 /// If standard output is closed.
 pub(super) async fn until_served(member: &Member, request: &Request, limit: Duration) -> Result<bool, Error> {
-    until_done(
-        async || look(member, request).await.map(|progress| Ok(shown(progress))),
-        limit,
-        "The request stays: see mczk why",
-    )
-    .await
+    until_done(async || look(member, request).await.map(|progress| Ok(shown(progress))), limit).await
 }
 
 fn shown(progress: ReplaceProgress) -> Shown {
     let is_done = matches!(progress, ReplaceProgress::Done(_));
+    let late = match &progress {
+        ReplaceProgress::Requested(_) => "The request stays: see mczk why",
+        ReplaceProgress::Returning(_) | ReplaceProgress::Done(_) => {
+            "The server goes on without this command: see mczk why"
+        }
+    };
     let (ReplaceProgress::Requested(text) | ReplaceProgress::Returning(text) | ReplaceProgress::Done(text)) = progress;
-    Shown { text: format!("{text}\n"), is_done }
+    Shown { text: format!("{text}\n"), late: late.to_owned(), is_done }
 }
 
 async fn look(member: &Member, request: &Request) -> anyhow::Result<ReplaceProgress> {
@@ -60,10 +61,10 @@ fn progress(request: &Request, claim: Option<&LiveClaim>, status: &ZooKeeperStat
         return ReplaceProgress::Requested(replacing.map_or_else(waits, |condition| condition.message.clone()));
     }
     let reported = status.servers.iter().find(|reported| reported.pod.as_ref() == Some(&server.pod));
-    // A voter returns under another id: a report of the former id is of the former volume.
-    let is_new = |id: i32| server.role == Role::Observer || id != server.id;
+    // A report from before the deletion is of the former volume. A server that never voted may return under the same id.
+    let is_new = |reported: &ServerStatus| reported.volume.is_some() && reported.volume != request.volume;
     match reported {
-        Some(reported) if claim.is_some() && reported.serving && is_new(reported.id) => {
+        Some(reported) if claim.is_some() && reported.serving && is_new(reported) => {
             ReplaceProgress::Done(format!("{} serves from an empty volume, as server {}", server.pod, reported.id))
         }
         _ => ReplaceProgress::Returning(format!("The volume is deleted. {} is coming back", server.pod)),
@@ -78,12 +79,14 @@ mod tests {
 
     use super::*;
     use crate::terminal::server_list::ListedServer;
+    use mczk_api::zookeeper::Role;
 
     fn request() -> Request {
         Request {
             server: ListedServer { id: 2, cluster: "m2".to_owned(), role: Role::Voter, pod: "zk-0".to_owned() },
             claim: "data-zk-0".to_owned(),
             uid: "old".to_owned(),
+            volume: Some("before".to_owned()),
             patch: json!({}),
             values: (None, "2/old".to_owned()),
         }
@@ -96,17 +99,19 @@ mod tests {
         }])
     }
 
-    fn reported(id: i32, serving: bool) -> Value {
-        json!({ "servers": [{ "id": id, "pod": "zk-0", "serving": serving }] })
+    fn reported(id: i32, volume: Option<&str>, serving: bool) -> Value {
+        json!({ "servers": [{ "id": id, "pod": "zk-0", "serving": serving, "volume": volume }] })
     }
 
     #[rstest]
     #[case::unseen(Some("old"), json!({}), "Waiting for the agent of cluster m2")]
     #[case::waits(Some("old"), json!({ "conditions": condition("only 1 of 3 voters serve") }), "only 1 of 3 voters serve")]
-    #[case::no_claim(None, reported(2, true), "The volume is deleted. zk-0 is coming back")]
-    #[case::an_old_report(Some("new"), reported(2, true), "The volume is deleted. zk-0 is coming back")]
-    #[case::starting(Some("new"), reported(4, false), "The volume is deleted. zk-0 is coming back")]
-    #[case::done(Some("new"), reported(4, true), "zk-0 serves from an empty volume, as server 4")]
+    #[case::no_claim(None, reported(2, Some("after"), true), "The volume is deleted. zk-0 is coming back")]
+    #[case::an_old_report(Some("new"), reported(2, Some("before"), true), "The volume is deleted. zk-0 is coming back")]
+    #[case::starting(Some("new"), reported(4, Some("after"), false), "The volume is deleted. zk-0 is coming back")]
+    #[case::an_unknown_volume(Some("new"), reported(4, None, true), "The volume is deleted. zk-0 is coming back")]
+    #[case::the_same_id(Some("new"), reported(2, Some("after"), true), "zk-0 serves from an empty volume, as server 2")]
+    #[case::done(Some("new"), reported(4, Some("after"), true), "zk-0 serves from an empty volume, as server 4")]
     fn the_progress(#[case] claim: Option<&str>, #[case] status: Value, #[case] expected: &str) {
         let claim = claim.map(|uid| LiveClaim { name: "data-zk-0".to_owned(), uid: uid.to_owned() });
         let progress = progress(&request(), claim.as_ref(), &serde_json::from_value(status).unwrap());

@@ -23,8 +23,7 @@ pub(super) async fn until_complete(
     generation: i64,
     limit: Duration,
 ) -> Result<bool, Error> {
-    let late = format!("The rollout goes on: see mczk why {name} -n {namespace}");
-    until_done(async || look(client, namespace, name, generation).await, limit, &late).await
+    until_done(async || look(client, namespace, name, generation).await, limit).await
 }
 
 /// The progress: the tree of `mczk status` on a terminal, else one line.
@@ -41,5 +40,6 @@ async fn look(client: &Client, namespace: &str, name: &str, generation: i64) -> 
         let rollout = if state == Progress::Waiting { waiting } else { view.rollout.as_deref().unwrap_or(waiting) };
         format!("{rollout}\n")
     };
-    Ok(Ok(Shown { text, is_done: state == Progress::Complete }))
+    let late = format!("The rollout goes on: see mczk why {name} -n {namespace}");
+    Ok(Ok(Shown { text, late, is_done: state == Progress::Complete }))
 }

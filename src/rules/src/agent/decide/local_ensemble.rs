@@ -1,6 +1,6 @@
 //! The incarnation of the accepted server list, in this cluster.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use kube_core::ResourceExt;
 
@@ -21,6 +21,9 @@ use mczk_api::{
     },
     zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
 };
+
+/// How long the agent waits after the API server refused a deletion. Policies and rights change rarely.
+const REFUSAL_LASTS: Duration = Duration::from_secs(30);
 
 /// The incarnation of the accepted server list, in this cluster.
 #[allow(clippy::struct_excessive_bools)] // independent facts
@@ -130,6 +133,17 @@ impl<'a> LocalEnsemble<'a> {
     pub(super) fn ending_volumes(&self) -> BTreeSet<&str> {
         let ends = |pod: &str| self.observation.claims.iter().any(|claim| claim.ending && claim.name == claim_of(pod));
         self.servers.iter().map(|server| server.pod.as_str()).filter(|pod| ends(pod)).collect()
+    }
+
+    /// The pod whose deletion, or that of its volume, the API server has just refused, and why. The agent tries again after
+    /// [`REFUSAL_LASTS`].
+    pub(super) fn refused_deletion(&self) -> Option<(&str, &str)> {
+        let refused = self.observation.refused_deletion.as_ref().filter(|refused| refused.ago < REFUSAL_LASTS)?;
+        let claim = self.observation.claims.iter().find(|claim| claim.uid == refused.uid);
+        let concerned = |server: &&LocalServer| {
+            server.uid == refused.uid || claim.is_some_and(|claim| claim.name == claim_of(&server.pod))
+        };
+        Some((&self.servers.iter().find(concerned)?.pod, &refused.why))
     }
 
     pub(super) fn lacks_client_certificates(&self) -> bool {

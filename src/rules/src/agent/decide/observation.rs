@@ -49,6 +49,17 @@ pub struct Claim {
     pub ending: bool,
 }
 
+/// The API server refused to delete an object: a right is missing, or an admission policy forbids it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedDeletion {
+    /// Uid of the claim or the pod.
+    pub uid: String,
+    /// Its answer.
+    pub why: String,
+    /// How long ago.
+    pub ago: Duration,
+}
+
 /// Everything that a decision depends on.
 #[derive(Clone, Debug)]
 pub struct Observation {
@@ -68,6 +79,8 @@ pub struct Observation {
     pub refused_probe: Option<String>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
+    /// The last deletion of a claim or a pod that the API server refused.
+    pub refused_deletion: Option<RefusedDeletion>,
     /// Uids of pods whose node exists no longer.
     pub gone: BTreeSet<String>,
     /// Incarnations that still have any object except claims.

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::*;
 use crate::{
     agent::decide::{
-        fixtures::{claim, observation, report},
+        fixtures::{self, observation, report},
         local_server::LocalServer,
-        observation::ServerSet,
+        observation::{Claim, RefusedDeletion, ServerSet},
     },
     fixtures::zookeeper,
     rollout::cluster_spec,
@@ -23,8 +23,8 @@ use mczk_api::{
     contract::{
         cause::Cause,
         conditions::Reason,
-        control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
-        labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL},
+        control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
+        labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
         server_list::with_hash,
     },
     pod::Reclaim,
@@ -259,7 +259,7 @@ fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
     assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitingForCertificates".into())));
     assert!(!cluster.complete());
     // The agent releases the restart lock, since others may need it.
-    let held = control_api::RestartLock { holder: "m1".into(), server: 1 };
+    let held = RestartLock { holder: "m1".into(), server: 1 };
     for view in &mut cluster.observation.views {
         view.restart_lock = Some(held.clone());
     }
@@ -596,10 +596,10 @@ fn name_conflicts_are_reported() {
 fn volumes_that_no_server_mounts_are_listed() {
     let mut cluster = serving();
     cluster.observation.claims = vec![
-        claim("data-zk-old-0", "old"),
-        claim("data-zk-abc-0", "abc"),
-        claim("data-zk-abc-1", "abc"),
-        claim("data-zk-abc-11", "abc"),
+        fixtures::claim("data-zk-old-0", "old"),
+        fixtures::claim("data-zk-abc-0", "abc"),
+        fixtures::claim("data-zk-abc-1", "abc"),
+        fixtures::claim("data-zk-abc-11", "abc"),
     ];
     assert_eq!(cluster.reconcile().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
 }
@@ -692,4 +692,72 @@ fn a_secret_that_does_not_arrive_is_reported() {
             "after {seconds} s"
         );
     }
+}
+
+/// A server of m1 that is to go: its volume, if a request names that, or else its pod for another revision.
+fn going(with_volume: bool, held: bool) -> Cluster {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
+    cluster.observation.claims = vec![fixtures::claim("data-zk-abc-1", "abc")];
+    let annotations = &mut cluster.observation.object.metadata.annotations;
+    if with_volume {
+        let request = (REPLACE_VOLUME.to_owned(), "2/uid-data-zk-abc-1".to_owned());
+        annotations.get_or_insert_default().extend([request]);
+    } else {
+        cluster.observation.servers[1].1.revision = "r0".into();
+    }
+    let lock = RestartLock { holder: "m1".into(), server: 2 };
+    cluster.observation.views.iter_mut().for_each(|view| view.restart_lock = held.then(|| lock.clone()));
+    cluster
+}
+
+/// An admission policy or a missing right keeps the claim or the pod. Others do not wait for the lock meanwhile.
+#[rstest]
+#[case::claim(true, "uid-data-zk-abc-1")]
+#[case::pod_after_its_claim(true, "r1-1")]
+#[case::pod(false, "r1-1")]
+fn a_refused_deletion_is_reported_and_frees_the_lock(#[case] with_volume: bool, #[case] uid: &str) {
+    let deletes = |decision: &Decision| match &decision.replace {
+        ReplaceStep::Delete(_) => true,
+        _ => matches!(decision.restart, RestartStep::RestartServing { .. }),
+    };
+    for held in [true, false] {
+        let mut cluster = going(with_volume, held);
+        assert!(deletes(&cluster.reconcile()));
+        let refused = |ago| RefusedDeletion { uid: uid.to_owned(), why: "no policy allows it".to_owned(), ago };
+        cluster.observation.refused_deletion = Some(refused(Duration::ZERO));
+        let decision = cluster.reconcile();
+        assert!(!deletes(&decision), "{decision:?}");
+        assert_eq!(matches!(decision.restart, RestartStep::Release(_)), held, "{:?}", decision.restart);
+        let conditions = serde_json::to_string(&decision.status.conditions).unwrap();
+        assert_eq!(conditions.contains("no policy allows it"), with_volume || !held, "{conditions}");
+        cluster.observation.refused_deletion = Some(refused(Duration::from_secs(30)));
+        assert!(deletes(&cluster.reconcile()), "the agent tries again");
+    }
+}
+
+#[test]
+fn a_request_that_is_none_is_reported() {
+    let mut cluster = going(true, false);
+    cluster
+        .observation
+        .object
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(REPLACE_VOLUME.to_owned(), "the second one".to_owned());
+    let decision = cluster.reconcile();
+    assert!(matches!(&decision.replace, ReplaceStep::Wait(why) if why.contains("Remove it, and use mczk replace")));
+    assert_eq!(cluster.condition("Replacing").unwrap().1, "ReplacementWaits");
+}
+
+/// A volume that is being deleted ends with its pod. While all servers are being suspended, each volume may be the last copy.
+#[test]
+fn a_suspended_server_with_an_ending_volume_keeps_its_pod() {
+    let mut cluster = started(list_in(EnsemblePhase::Bootstrapping, 1, ALL), None);
+    cluster.list(list_in(EnsemblePhase::Suspended, 2, ALL));
+    cluster.observation.sets[0].revision = Some("r1.suspended".into());
+    cluster.observation.servers[1].1.view = None;
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Restart { .. }));
+    cluster.observation.claims = vec![Claim { ending: true, ..fixtures::claim("data-zk-abc-1", "abc") }];
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)));
 }

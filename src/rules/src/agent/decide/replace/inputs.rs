@@ -12,7 +12,7 @@ use mczk_api::{
 #[derive(Clone, Copy, Debug)]
 pub struct ReplaceInputs<'a> {
     /// What the user wants.
-    pub request: &'a ReplaceRequest,
+    pub request: Option<&'a ReplaceRequest>,
     /// Claims of this cluster with the labels of the agent, of every incarnation.
     pub claims: &'a [Claim],
     /// The incarnation of the ensemble.

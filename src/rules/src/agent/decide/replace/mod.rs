@@ -17,13 +17,16 @@ use mczk_api::contract::{cause::Cause, conditions::Reason, replace_request::Repl
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> ReplaceStep {
     let observation = ensemble.observation;
-    let request = ReplaceRequest::of(observation.object.annotations());
-    let Some(request) = request.filter(|_| acts && !ensemble.list.phase.is_suspended()) else {
+    if !acts || ensemble.list.phase.is_suspended() {
         return ReplaceStep::Nothing;
+    }
+    let request = match ReplaceRequest::of(observation.object.annotations()).transpose() {
+        Ok(request) => request,
+        Err(no_request) => return ReplaceStep::Wait(format!("No volume is replaced: {no_request}")),
     };
     let ending = ensemble.ending_volumes();
     let step = next_step(ReplaceInputs {
-        request: &request,
+        request: request.as_ref(),
         claims: &observation.claims,
         incarnation: ensemble.incarnation,
         gone: &observation.gone,
@@ -32,7 +35,12 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
         views: &observation.views,
         restart: restart::inputs(ensemble, replicas, &ending),
     });
+    let refused = |deletion: &VolumeDeletion| ensemble.refused_deletion().filter(|(pod, _)| *pod == deletion.pod);
     match step {
+        ReplaceStep::Delete(deletion) if refused(&deletion).is_some() => {
+            let why = refused(&deletion).map(|(_, why)| deletion.waits(why));
+            why.map_or(ReplaceStep::Nothing, ReplaceStep::Wait)
+        }
         // The new pod could not start.
         ReplaceStep::Delete(deletion) if ensemble.lacks_client_certificates() => {
             ReplaceStep::Wait(deletion.waits("certificates for clients have not reached this cluster"))

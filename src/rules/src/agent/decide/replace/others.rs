@@ -9,12 +9,12 @@ use mczk_api::{
     zookeeper::{Role, Server},
 };
 
-/// Checks every other voter of the server list.
+/// Checks every voter of the server list but this one.
 ///
 /// # Errors
 /// The first one that lacks a volume, or whose volume the agent cannot confirm.
-pub(super) fn check(inputs: ReplaceInputs<'_>) -> Result<(), String> {
-    let mut others = inputs.listed.iter().filter(|o| o.role == Role::Voter && o.id != inputs.request.server);
+pub(super) fn check(inputs: ReplaceInputs<'_>, id: i32) -> Result<(), String> {
+    let mut others = inputs.listed.iter().filter(|o| o.role == Role::Voter && o.id != id);
     let lacking = others.find_map(|other| Some((other, lack(inputs, other)?)));
     lacking.map_or(Ok(()), |(other, why)| Err(format!("server {} in cluster {} {why}", other.id, other.cluster)))
 }
@@ -37,6 +37,7 @@ fn lack(inputs: ReplaceInputs<'_>, other: &Server) -> Option<&'static str> {
         Some(_) => None,
         None if local.is_some() && claim.is_none_or(|claim| !claim.bound) => Some("has no volume"),
         None if local.is_some_and(|server| !server.terminating) => None,
+        None if local.is_some() => Some("is being stopped"),
         None => {
             Some("does not answer, so its volume is unconfirmed. Restore it, or remove its cluster from spec.placement")
         }

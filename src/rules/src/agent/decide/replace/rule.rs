@@ -60,23 +60,52 @@ fn waits(pod: &str, why: &str) -> String {
     format!("The volume of {pod} is not replaced: {why}")
 }
 
-/// What becomes of the request.
+/// What becomes of the request, or of a deletion that has begun.
 #[must_use]
 pub fn next_step(inputs: ReplaceInputs<'_>) -> ReplaceStep {
-    let claims = || inputs.claims.iter().filter(|claim| claim.incarnation == inputs.incarnation);
-    let server = |claim: &Claim| inputs.restart.servers.iter().find(|server| claim_of(&server.pod) == claim.name);
-    let of_server = |claim: &&Claim| server(claim).is_some_and(|server| server.id == Some(inputs.request.server));
-    let wanted = |claim: &&Claim| claim.uid == inputs.request.claim;
-    let claim = if broken!(ReplaceOtherClaim) { claims().find(of_server) } else { claims().find(wanted) };
-    let Some(claim) = claim else { return ReplaceStep::Nothing };
-    let Some(server) = server(claim) else {
+    let Some(Target { claim, server, named }) = begun(inputs).or_else(|| requested(inputs)) else {
+        return ReplaceStep::Nothing;
+    };
+    let Some(server) = server else {
         let more = if claim.ending { ". Kubernetes is deleting it: a finalizer may hold it" } else { "" };
         return ReplaceStep::Wait(format!("No pod uses {} at the moment{more}", claim.name));
     };
-    match deletion(inputs, claim, server) {
+    match deletion(inputs, claim, server, named) {
         Ok(deletion) => ReplaceStep::Delete(deletion),
         Err(why) => ReplaceStep::Wait(waits(&server.pod, &why)),
     }
+}
+
+/// The claim that may go.
+struct Target<'a> {
+    claim: &'a Claim,
+    server: Option<&'a LocalServer>,
+    /// The server that the request names. `None` if the deletion has begun.
+    named: Option<i32>,
+}
+
+fn claims(inputs: ReplaceInputs<'_>) -> impl Iterator<Item = (&Claim, Option<&LocalServer>)> {
+    let server = move |claim: &Claim| inputs.restart.servers.iter().find(|server| claim_of(&server.pod) == claim.name);
+    let own = move |claim: &&Claim| claim.incarnation == inputs.incarnation;
+    inputs.claims.iter().filter(own).map(move |claim| (claim, server(claim)))
+}
+
+/// A claim that Kubernetes is deleting while its pod runs. Nothing brings it back, so no request is needed: the agent ends the
+/// pod when the other servers allow it, before the pod ends at another moment.
+fn begun(inputs: ReplaceInputs<'_>) -> Option<Target<'_>> {
+    let runs = |server: &LocalServer| !server.terminating || inputs.gone.contains(&server.uid);
+    let (claim, server) = claims(inputs).find(|(claim, server)| claim.ending && server.is_some_and(runs))?;
+    Some(Target { claim, server, named: None })
+}
+
+/// The claim of the request. There is none if it is gone, or in another cluster.
+fn requested(inputs: ReplaceInputs<'_>) -> Option<Target<'_>> {
+    let request = inputs.request?;
+    let id = |server: Option<&LocalServer>| server?.id;
+    let (claim, server) = claims(inputs).find(|(claim, server)| {
+        if broken!(ReplaceOtherClaim) { id(*server) == Some(request.server) } else { claim.uid == request.claim }
+    })?;
+    Some(Target { claim, server, named: Some(request.server) })
 }
 
 /// True if the agent may delete now what it decided on before. `again` is its decision since then, and `confirmed` is true if
@@ -87,37 +116,40 @@ pub fn may_delete(before: &VolumeDeletion, again: &ReplaceStep, confirmed: bool)
     holds && matches!(again, ReplaceStep::Delete(deletion) if deletion == before)
 }
 
-fn deletion(inputs: ReplaceInputs<'_>, claim: &Claim, server: &LocalServer) -> Result<VolumeDeletion, String> {
-    let id = inputs.request.server;
-    match server.id {
-        Some(own) if own == id => {}
-        Some(other) => return Err(format!("it is server {other} now, and not server {id}. Run mczk replace again")),
-        None => return Err("the id of its server is unknown".to_owned()),
+fn deletion(
+    inputs: ReplaceInputs<'_>,
+    claim: &Claim,
+    server: &LocalServer,
+    named: Option<i32>,
+) -> Result<VolumeDeletion, String> {
+    let id = server.id.ok_or("the id of its server is unknown")?;
+    if let Some(named) = named.filter(|named| *named != id) {
+        return Err(format!("it is server {id} now, and not server {named}. Run mczk replace again"));
     }
     let force = inputs.gone.contains(&server.uid);
     if server.terminating && !force {
         return Err("its pod is being stopped".to_owned());
     }
     if !broken!(ReplaceLastCopy) {
-        check_others(inputs, server)?;
+        check_others(inputs, server, id)?;
     }
-    let held = holds_lock(inputs)?;
+    let held = holds_lock(inputs, id)?;
     let (pod, uid) = (server.pod.clone(), server.uid.clone());
     Ok(VolumeDeletion { server: id, claim: claim.clone(), pod, uid, force, held })
 }
 
-fn check_others(inputs: ReplaceInputs<'_>, server: &LocalServer) -> Result<(), String> {
+fn check_others(inputs: ReplaceInputs<'_>, server: &LocalServer, id: i32) -> Result<(), String> {
     if server.may_serve() {
         check_restart(inputs.restart, server)?;
     }
-    check_majority(inputs, server)?;
-    others::check(inputs)
+    check_majority(inputs, server, id)?;
+    others::check(inputs, id)
 }
 
 /// True if this agent holds the restart lock for the server; false if no agent holds it.
-fn holds_lock(inputs: ReplaceInputs<'_>) -> Result<bool, String> {
+fn holds_lock(inputs: ReplaceInputs<'_>, id: i32) -> Result<bool, String> {
     match inputs.restart.lock {
-        Some(lock) if lock.holder == inputs.restart.holder && lock.server == inputs.request.server => Ok(true),
+        Some(lock) if lock.holder == inputs.restart.holder && lock.server == id => Ok(true),
         Some(lock) if !broken!(ReplaceWithoutLock) => {
             Err(format!("{} holds the restart lock, for server {}", lock.holder, lock.server))
         }
@@ -127,7 +159,7 @@ fn holds_lock(inputs: ReplaceInputs<'_>) -> Result<bool, String> {
 
 /// A majority must serve without the server: of the voters of `ZooKeeper`'s configuration, and of the server list, to which
 /// the configuration may be about to change.
-fn check_majority(inputs: ReplaceInputs<'_>, server: &LocalServer) -> Result<(), String> {
+fn check_majority(inputs: ReplaceInputs<'_>, server: &LocalServer, id: i32) -> Result<(), String> {
     // It may be in an election, or serve although the agent cannot reach it.
     let may_run = server.started() || server.view.is_none() && server.failure.is_none();
     if !server.may_serve() && may_run && server.unready_for < SILENCE {
@@ -135,8 +167,8 @@ fn check_majority(inputs: ReplaceInputs<'_>, server: &LocalServer) -> Result<(),
     }
     let quorum = inputs.restart.quorum.ok_or("the agent sees no quorum")?;
     let listed = inputs.listed.iter().filter(|server| server.role == Role::Voter).map(|server| server.id);
-    check_voters(inputs, quorum, &quorum.voters(), "ZooKeeper's configuration")?;
-    check_voters(inputs, quorum, &listed.collect(), "the server list")?;
+    check_voters(quorum, id, &quorum.voters(), "ZooKeeper's configuration")?;
+    check_voters(quorum, id, &listed.collect(), "the server list")?;
     let needed = majority(quorum.voters().len());
     let followers = inputs.restart.synced_voters.map(|followers| usize::try_from(followers).unwrap_or(0));
     match quorum.leader {
@@ -148,13 +180,12 @@ fn check_majority(inputs: ReplaceInputs<'_>, server: &LocalServer) -> Result<(),
     }
 }
 
-fn check_voters(inputs: ReplaceInputs<'_>, quorum: &Quorum, voters: &BTreeSet<i32>, what: &str) -> Result<(), String> {
-    let serve = voters.intersection(&quorum.following).filter(|id| **id != inputs.request.server).count();
+fn check_voters(quorum: &Quorum, id: i32, voters: &BTreeSet<i32>, what: &str) -> Result<(), String> {
+    let serve = voters.intersection(&quorum.following).filter(|other| **other != id).count();
     let (total, needed) = (voters.len(), majority(voters.len()));
     if serve >= needed {
         return Ok(());
     }
     let action = if total <= 2 { "Declare at least three voters first" } else { "Bring other voters back first" };
-    let id = inputs.request.server;
     Err(format!("without server {id} only {serve} of {total} voters of {what} serve, and {needed} must. {action}"))
 }

@@ -28,7 +28,7 @@ const HOLDER: &str = "m2";
 /// Each voter is alone in its cluster `m1`, `m2` and so on.
 #[derive(Clone)]
 struct Scene {
-    request: ReplaceRequest,
+    request: Option<ReplaceRequest>,
     claims: Vec<Claim>,
     gone: BTreeSet<String>,
     listed: Vec<Server>,
@@ -61,7 +61,7 @@ fn scene(voters: i32) -> Scene {
     };
     let claim = claim(&format!("data-{POD}"), "abc");
     Scene {
-        request: ReplaceRequest { server: 2, claim: claim.uid.clone() },
+        request: Some(ReplaceRequest { server: 2, claim: claim.uid.clone() }),
         claims: vec![claim],
         gone: BTreeSet::new(),
         listed: (1..=voters).map(listed).collect(),
@@ -108,7 +108,7 @@ impl Scene {
         let view = views.iter().find(|view| view.id == self.server.id && view.id.is_some()).cloned();
         let servers = [LocalServer { view, ..self.server.clone() }];
         next_step(ReplaceInputs {
-            request: &self.request,
+            request: self.request.as_ref(),
             claims: &self.claims,
             incarnation: "abc",
             gone: &self.gone,
@@ -239,30 +239,31 @@ fn refused(#[case] scene: Scene, #[case] expected: &str) {
 
 /// A second server of the same cluster: the agent sees its claim itself.
 #[rstest]
-#[case::it_serves(None, |_: &mut Claim| {}, None)]
-#[case::it_does_not_answer(Some(3), |_: &mut Claim| {}, None)]
-#[case::it_serves_until_its_pod_ends(None, |claim: &mut Claim| claim.ending = true, None)]
-#[case::it_loses_its_volume(Some(3), |claim: &mut Claim| claim.ending = true, Some("server 3 in cluster m2 loses its volume"))]
-#[case::its_claim_has_no_volume(Some(3), |claim: &mut Claim| claim.bound = false, Some("server 3 in cluster m2 has no volume"))]
-#[case::it_has_no_claim(Some(3), |claim: &mut Claim| claim.name = "other".into(), Some("server 3 in cluster m2 has no volume"))]
+#[case::it_serves(None, |_: &mut Claim, _: &mut LocalServer| {}, None)]
+#[case::it_does_not_answer(Some(3), |_: &mut Claim, _: &mut LocalServer| {}, None)]
+#[case::it_serves_until_its_pod_ends(None, |claim: &mut Claim, _: &mut LocalServer| claim.ending = true, None)]
+#[case::it_loses_its_volume(Some(3), |claim: &mut Claim, _: &mut LocalServer| claim.ending = true, Some("server 3 in cluster m2 loses its volume"))]
+#[case::its_claim_has_no_volume(Some(3), |claim: &mut Claim, _: &mut LocalServer| claim.bound = false, Some("server 3 in cluster m2 has no volume"))]
+#[case::it_stops(Some(3), |_: &mut Claim, server: &mut LocalServer| server.terminating = true, Some("server 3 in cluster m2 is being stopped"))]
+#[case::it_has_no_claim(Some(3), |claim: &mut Claim, _: &mut LocalServer| claim.name = "other".into(), Some("server 3 in cluster m2 has no volume"))]
 fn a_server_of_the_same_cluster(
     #[case] silent: Option<i32>,
-    #[case] change: fn(&mut Claim),
+    #[case] change: fn(&mut Claim, &mut LocalServer),
     #[case] expected: Option<&str>,
 ) {
     let mut scene = silent.into_iter().fold(scene(5).stopped(2), Scene::silent);
     scene.listed[2].cluster = "m2".into();
     let mut second = claim("data-zk-abc-1", "abc");
-    change(&mut second);
-    scene.claims.push(second);
     let views = scene.views.clone();
     let view = |id: i32| views.iter().find(|view| view.id == Some(id)).cloned();
-    let servers = [
+    let mut servers = [
         LocalServer { view: view(2), ..scene.server.clone() },
         LocalServer { pod: "zk-abc-1".into(), id: Some(3), ready: false, view: view(3), ..scene.server.clone() },
     ];
+    change(&mut second, &mut servers[1]);
+    scene.claims.push(second);
     let inputs = |restart| ReplaceInputs {
-        request: &scene.request,
+        request: scene.request.as_ref(),
         claims: &scene.claims,
         incarnation: "abc",
         gone: &scene.gone,
@@ -271,18 +272,21 @@ fn a_server_of_the_same_cluster(
         views: &views,
         restart,
     };
-    let why = others::check(inputs(RestartInputs {
-        revision: "r1",
-        servers: &servers,
-        expected: 2,
-        listed: 5,
-        quorum: None,
-        formed: true,
-        synced_voters: None,
-        ending: &BTreeSet::new(),
-        lock: None,
-        holder: HOLDER,
-    }));
+    let why = others::check(
+        inputs(RestartInputs {
+            revision: "r1",
+            servers: &servers,
+            expected: 2,
+            listed: 5,
+            quorum: None,
+            formed: true,
+            synced_voters: None,
+            ending: &BTreeSet::new(),
+            lock: None,
+            holder: HOLDER,
+        }),
+        2,
+    );
     match expected {
         None => assert_eq!(why, Ok(())),
         Some(expected) => assert!(why.clone().unwrap_err().contains(expected), "{why:?}"),
@@ -299,12 +303,29 @@ fn a_pod_whose_node_is_gone(#[case] change: fn(&mut Scene), #[case] force: bool)
     assert_eq!(scene.deletion().force, force);
 }
 
-/// The claim goes first. If the agent ends before the pod goes too, the next one continues under the same rules.
-#[test]
-fn a_replacement_that_was_interrupted_continues() {
-    let begun = scene(3).stopped(2).with(|scene| scene.claims[0].ending = true);
+/// The claim goes first. If the agent ends before the pod goes too, the next one continues under the same rules, even if the
+/// user took the request back, or made another one.
+#[rstest]
+#[case::still_requested(|_: &mut Scene| {})]
+#[case::taken_back(|scene: &mut Scene| scene.request = None)]
+#[case::of_another_server(|scene: &mut Scene| scene.request = Some(ReplaceRequest { server: 3, claim: "another".into() }))]
+#[case::under_another_id(|scene: &mut Scene| scene.request = scene.request.take().map(|request| ReplaceRequest { server: 9, ..request }))]
+fn a_replacement_that_was_interrupted_continues(#[case] change: fn(&mut Scene)) {
+    let begun = scene(3).stopped(2).with(|scene| scene.claims[0].ending = true).with(change);
     assert!(begun.deletion().claim.ending);
+    let stops = begun.clone().with(|scene| scene.server.terminating = true);
+    assert!(!matches!(stops.step(), ReplaceStep::Delete(_)));
     assert!(matches!(begun.stopped(3).step(), ReplaceStep::Wait(_)));
+}
+
+/// What Kubernetes deletes in the course of its own does not concern anybody.
+#[rstest]
+#[case::of_a_former_incarnation(|scene: &mut Scene| scene.claims[0].incarnation = "old".into())]
+#[case::without_a_pod(|scene: &mut Scene| scene.server.pod = "zk-abc-1".into())]
+#[case::its_pod_stops(|scene: &mut Scene| scene.server.terminating = true)]
+fn a_deletion_without_a_request_and_a_running_pod_is_none_of_ours(#[case] change: fn(&mut Scene)) {
+    let ending = |scene: &mut Scene| (scene.request, scene.claims[0].ending) = (None, true);
+    assert_eq!(scene(3).stopped(2).with(ending).with(change).step(), ReplaceStep::Nothing);
 }
 
 #[rstest]

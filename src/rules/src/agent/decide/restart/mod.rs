@@ -21,17 +21,17 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
     if !acts {
         return RestartStep::Nothing;
     }
+    let ending = ensemble.ending_volumes();
     if ensemble.list.phase.is_suspended() {
-        return match next_suspended(&ensemble.revision(), &ensemble.servers) {
+        return match next_suspended(&ensemble.revision(), &ensemble.servers, &ending) {
             RestartStep::Restart { .. } if !ensemble.sets_are_current() => wait_for_sets(),
-            step => step,
+            step => unless_refused(ensemble, step),
         };
     }
     let observation = ensemble.observation;
-    let ending = ensemble.ending_volumes();
     let inputs = inputs(ensemble, replicas, &ending);
     let lock = inputs.lock;
-    match next_step(inputs) {
+    match unless_refused(ensemble, next_step(inputs)) {
         RestartStep::RestartServing { held: true, .. } if ensemble.lacks_client_certificates() => {
             lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
         }
@@ -71,6 +71,24 @@ pub(super) fn inputs<'a>(
         ending,
         lock: serving().find_map(|view| view.restart_lock.as_ref()),
         holder: &observation.holder,
+    }
+}
+
+/// The step, or what follows if the API server refused to delete that pod or its volume: the agent waits, and other agents may
+/// restart their servers.
+fn unless_refused(ensemble: &LocalEnsemble<'_>, step: RestartStep) -> RestartStep {
+    let Some((refused, why)) = ensemble.refused_deletion() else { return step };
+    let server = ensemble.servers.iter().find(|server| server.pod == refused);
+    let held = ensemble.observation.views.iter().filter_map(|view| view.restart_lock.as_ref()).find(|lock| {
+        lock.holder == ensemble.observation.holder && server.is_some_and(|server| server.id == Some(lock.server))
+    });
+    match (step, held) {
+        (step @ RestartStep::Release(_), _) => step,
+        (_, Some(held)) => RestartStep::Release(held.clone()),
+        (RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. }, None) if pod == refused => {
+            RestartStep::Wait(format!("{pod} is not restarted: {why}"))
+        }
+        (step, None) => step,
     }
 }
 

@@ -18,6 +18,9 @@ use mczk_api::{
 /// server during one. A server whose `ZooKeeper` is known not to run counts at once.
 pub const SILENCE: Duration = Duration::from_secs(20);
 
+/// Why a server stays although its restart is due.
+const VOLUME_ENDS: &str = "its volume is being deleted, and would end with the pod";
+
 /// What the next restart depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RestartInputs<'a> {
@@ -116,7 +119,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     match candidates.first() {
         None => match staying.first() {
             Some(server) => {
-                let ends = || "its volume is being deleted, and would end with the pod".to_owned();
+                let ends = || VOLUME_ENDS.to_owned();
                 RestartStep::Wait(waits(server, &server.cannot_leave().unwrap_or_else(ends)))
             }
             None => RestartStep::Nothing,
@@ -164,7 +167,7 @@ fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
 /// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new
 /// pod can report what its volume holds. All others stay as they are.
 #[must_use]
-pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer]) -> RestartStep {
+pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], ending: &BTreeSet<&str>) -> RestartStep {
     let unreachable = |server: &&LocalServer| {
         server.view.is_none() && !server.ready && !server.terminating && server.outdated(revision)
     };
@@ -173,6 +176,7 @@ pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer]) -> Restart
         Some(server) if server.unready_for < SILENCE => {
             RestartStep::Wait(format!("{} does not answer at the moment", server.pod))
         }
+        Some(server) if ending.contains(server.pod.as_str()) => RestartStep::Wait(waits(server, VOLUME_ENDS)),
         Some(server) => restart(server),
     }
 }
