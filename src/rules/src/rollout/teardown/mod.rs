@@ -4,26 +4,44 @@
 //! is: the server list decommissions, and every cluster reports it; preservation goes off, and every Work shows it; then the
 //! template, the binding and at last the policies.
 
+use std::collections::BTreeSet;
+
 use kube_core::ResourceExt;
 
 use crate::rollout::{
+    binding::Request,
     known::{Ending, Known},
     name_conflict,
-    outcome::{Decision, Finalizer, NextStatus},
+    outcome::{Decision, Finalizer, NextStatus, ObjectWrite, Objects, Propagation},
+    services,
     steps::{PlanStep, StepReport, Steps},
 };
-use mczk_api::contract::{cause::Cause, labels::OPERATOR_FINALIZER};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, labels::OPERATOR_FINALIZER, tombstone::Tombstone},
+    karmada::work::{NAMESPACE_PREFIX, Work},
+    mutation::broken,
+};
 
 mod decommission;
-mod delete;
-mod deletion;
-mod recall;
-mod release;
-
-use deletion::TeardownReport;
 
 /// Kubernetes' finalizer of a deletion that keeps owned objects.
 const ORPHAN: &str = "orphan";
+
+/// What a step of the deletion decides while it waits.
+struct TeardownReport {
+    /// What the step waits for.
+    cause: Cause,
+    objects: Objects,
+    tombstone: Option<Tombstone>,
+    request: Option<Request>,
+}
+
+impl TeardownReport {
+    /// A step that waits and writes nothing.
+    fn waits(reason: Reason, message: impl Into<String>) -> Self {
+        Self { cause: Cause::new(reason, message), objects: Objects::default(), tombstone: None, request: None }
+    }
+}
 
 /// The decision about an object that is being deleted.
 ///
@@ -60,9 +78,9 @@ type TeardownStep = (PlanStep, Option<TeardownReport>);
 fn order(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Vec<TeardownStep>> {
     let Some(template) = known.template.filter(|template| known.is_ours(&template.metadata)) else {
         let restored = decommission::restore_template(known, ending)?;
-        return Ok(vec![(PlanStep::Decommission, restored), (PlanStep::DeleteRest, delete::rest(known))]);
+        return Ok(vec![(PlanStep::Decommission, restored), (PlanStep::DeleteRest, delete_rest(known))]);
     };
-    let deletes = (PlanStep::DeleteTemplate, Some(delete::template(known)));
+    let deletes = (PlanStep::DeleteTemplate, Some(delete_template(known)));
     if template.metadata.deletion_timestamp.is_some() {
         return Ok(vec![deletes]);
     }
@@ -72,7 +90,7 @@ fn order(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Vec<TeardownS
     if decommission.1.is_some() {
         return Ok(vec![decommission]);
     }
-    Ok(vec![decommission, (PlanStep::Release, release::release(known, ending)), deletes])
+    Ok(vec![decommission, (PlanStep::Release, release(known, ending)), deletes])
 }
 
 /// An object of another owner with one of the names through which the operator ends servers that may run. Once those are
@@ -82,4 +100,103 @@ fn foreign_object(known: &Known<'_>, ending: &Ending) -> Option<Cause> {
         return None;
     }
     name_conflict::conflict_at_the_end(known)
+}
+
+/// Turns preservation off, and waits until every Work shows it: only then Karmada deletes the objects in the member clusters.
+/// `None` once all do.
+fn release(known: &Known<'_>, ending: &Ending) -> Option<TeardownReport> {
+    if !ending.released {
+        let message = "The operator releases the objects in the member clusters for deletion";
+        let policy = ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: true });
+        return Some(TeardownReport {
+            objects: Objects { policy, ..Objects::default() },
+            // The tombstone comes before the deletion of the objects that record its clusters.
+            tombstone: tombstone(known, ending),
+            ..TeardownReport::waits(Reason::Releasing, message)
+        });
+    }
+    let preserves = |preserve: Option<bool>| preserve == Some(true);
+    let left = known.works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
+    if left > 0 && !broken!(DeleteBeforeReleased) {
+        let message = format!("Waiting for Karmada to release {left} objects in member clusters for deletion");
+        return Some(TeardownReport::waits(Reason::Releasing, message));
+    }
+    None
+}
+
+/// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
+/// and those that left the ensemble while Karmada did not reach them.
+fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
+    if !known.incarnation.recorded {
+        return None;
+    }
+    let clusters: BTreeSet<String> = known
+        .reports
+        .iter()
+        .filter(|(name, report)| {
+            let status = report.status.as_ref();
+            let may_hold = ending.concerned.contains(*name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
+            let is_done = report.has_decommissioned(&known.overrides.ensemble);
+            may_hold && !is_done && (!report.reachable || known.abandoned.contains(name.as_str()))
+        })
+        .map(|(name, _)| name.clone())
+        .collect();
+    (!clusters.is_empty()).then(|| Tombstone {
+        namespace: known.namespace.clone(),
+        name: known.name.clone(),
+        incarnation: known.incarnation.id.clone(),
+        clusters,
+    })
+}
+
+/// Deletes the template and its exports.
+fn delete_template(known: &Known<'_>) -> TeardownReport {
+    TeardownReport {
+        objects: Objects {
+            template: ObjectWrite::Delete,
+            services: services::deleted(known),
+            protect_binding: Some(false),
+            ..Objects::default()
+        },
+        ..TeardownReport::waits(Reason::DeletingTemplate, "The operator deletes the template and its exports")
+    }
+}
+
+/// Waits until Karmada has removed everything, then deletes the policies. `None` once nothing is left.
+fn delete_rest(known: &Known<'_>) -> Option<TeardownReport> {
+    let (policy, overrides) = (known.own_policy(), known.own_override_policy());
+    let has_works = has_works(known);
+    let services = services::deleted(known);
+    // Without a policy of ours, binding and Works belong to a foreign template.
+    let is_ours = policy.is_some() || overrides.is_some();
+    let binding = known.binding.filter(|_| is_ours);
+    if binding.is_some() || (is_ours && has_works) || !services.is_empty() {
+        return Some(TeardownReport {
+            objects: Objects { protect_binding: binding.map(|_| false), services, ..Objects::default() },
+            ..TeardownReport::waits(
+                Reason::DeletingBinding,
+                "Waiting for Karmada to remove the objects in the member clusters",
+            )
+        });
+    }
+    let services = services::all_deleted(known);
+    (is_ours || !services.is_empty()).then(|| TeardownReport {
+        objects: Objects {
+            policy: if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
+            overrides: if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
+            services,
+            ..Objects::default()
+        },
+        ..TeardownReport::waits(Reason::DeletingPolicies, "The operator deletes the policies")
+    })
+}
+
+/// True if a Work is left that Karmada will remove. The Works of an abandoned cluster stay, marked for deletion: when the
+/// cluster comes back, Karmada deletes their objects there.
+fn has_works(known: &Known<'_>) -> bool {
+    let is_abandoned = |work: &Work| {
+        let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
+        cluster.is_some_and(|cluster| known.abandoned.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
+    };
+    known.works.iter().any(|work| !is_abandoned(work))
 }
