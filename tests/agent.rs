@@ -540,7 +540,7 @@ impl Cluster {
         self.until_complete("after the replacement").await;
     }
 
-    /// A policy that lets nobody delete claims, once the API server follows it.
+    /// A policy that forbids every deletion of a claim, once the API server follows it.
     async fn forbid_deletion(&self, claim: &str) -> Api<ValidatingAdmissionPolicyBinding> {
         let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["persistentvolumeclaims"] });
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());

@@ -37,253 +37,293 @@ thread_local! {
     static ACTIVE: Cell<Option<Mutation>> = const { Cell::new(None) };
 }
 
-/// The rule that is broken, by variant.
 #[cfg(feature = "mutations")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Mutation {
-    // Of `rollout`.
-    /// S1: the next cluster starts although another is changing.
-    NextBeforeComplete,
-    /// S2: the operator lowers replicas although the ensemble still counts the servers as voters.
-    LowerBeforeRemoved,
-    /// S3, S9: the server list changes although no quorum is reported.
-    ListWithoutQuorum,
-    /// S3: a cluster starts although its restarts would leave no quorum.
-    BeginWithoutQuorum,
-    /// S4: a new server gets an id that another server had.
-    ReuseIds,
-    /// S4: after the policy is lost, ids are allocated before every known cluster has reported.
-    AllocateBeforeReports,
-    /// S5: the server list changes before a quorum has formed.
-    ListDuringBootstrap,
-    /// Liveness: a cluster with servers that must leave blocks the clusters that bring their replacements.
-    NoJoinersFirst,
-    /// S6: a change of the template reaches every cluster in use at once.
-    AssignEveryCluster,
-    /// S6: a change of the MultiClusterZooKeeper enters the template while a record rolls.
-    TemplateDuringRecord,
-    /// S7: the operator overwrites an object that it does not own.
-    AdoptForeign,
-    /// S8: the operator trusts a report of an unreachable cluster.
-    BelieveUnreachable,
-    /// S8: the operator trusts a report about another spec hash.
-    BelieveOtherSpecHash,
-    /// S12: the first server starts although a cluster has not passed the network check.
-    SkipPreflight,
-    /// (R): the operator trusts a schedule of an unsettled binding.
-    BelieveUnsettled,
-    /// (R): clusters are selected before all of them serve the kinds of mczk.
-    IgnoreEnablements,
-    /// (R): the policy lacks its first rule, which holds every cluster at 0 replicas.
-    NoZeroRule,
-    /// (R): member clusters lose their objects with the Work.
-    NoPreserve,
-    /// (R): the server list travels with the cluster specs, cluster by cluster.
-    ListByCluster,
-    /// (R): the template is deleted before every cluster has reported its decommission.
-    DeleteBeforeDecommissioned,
-    /// (R): the template is deleted before every Work stops preserving its object.
-    DeleteBeforeReleased,
-    /// S1: a superseding record does not begin with the cluster that was changing.
-    BeginElsewhere,
-    /// S1: a rollout does not wait for a changing cluster that left the schedule.
-    ForgetUnscheduled,
-    /// S6: cluster specs of a lost policy are recovered from the next template.
-    RecoverNextTemplate,
-    /// A recovered server list keeps its epoch, which may name another list.
-    SameEpoch,
-    /// S5: the bootstrap ends with its record, without a quorum.
-    RunUnformed,
-    /// (R): with the policy lost, clusters that report servers are not decommissioned.
-    DecommissionOnlyKnown,
-    /// Liveness: before a majority is started, a cluster is complete only when its servers serve.
-    ServeBeforeMajority,
-    /// Liveness: a completed record is continued instead of a new one appended.
-    ContinueReadyRecord,
-    /// S8: a cluster spec that is assigned again keeps its former spec hash.
-    SameGeneration,
-    /// S5: a rebootstrap begins although the servers of the first bootstrap are not suspended.
-    RebootstrapUnsuspended,
-    /// S5: a rebootstrap begins although a cluster has not reported its servers as suspended.
-    BelieveUnreported,
-    /// S5: a rebootstrap begins although a server of the first bootstrap accepted an epoch.
-    ForgetAccepted,
-    /// A wiped status restarts the history of records.
-    ForgetRecords,
-    /// (R): an owned object counts as written although another client added a field.
-    KeepForeignFields,
-    /// (R): the operator trusts a schedule that follows from an edited placement.
-    BelieveEditedPlacement,
-    /// (R): the operator trusts a cluster spec that another client edited in the OverridePolicy.
-    BelieveEditedSpec,
-    /// S4: the operator trusts a server list that another client edited in the OverridePolicy.
-    BelieveEditedList,
-    /// S6: the operator rolls out a template that another client edited.
-    BelieveEditedTemplate,
-    /// (R): the operator trusts the schedule of a deleted template.
-    BelieveOtherBinding,
-    /// Liveness: the binding of a deleted template keeps its deletion protection.
-    KeepProtection,
-    /// (R): the operator selects clusters again when one joins or leaves the federation.
-    SelectAgain,
-    /// S1: a write does not name the version of the object that the plan rests on.
-    WithoutVersion,
-    /// S3: the deploying cluster gets another spec although no report shows its servers.
-    RestartUnseen,
-    /// Liveness: at the end the PropagationPolicy stays as another client edited it.
-    KeepEditedAtEnd,
-    /// Liveness: at the end a cluster with servers stays without a Work, because Karmada's schedule lacks it.
-    LeaveUnscheduled,
-    /// (S7): an edited PropagationPolicy that releases the objects ends an ensemble whose servers still run.
-    BelieveReleased,
-    /// Liveness: the operator does not wake up at the deadline of a record.
-    SleepPastDeadline,
-    /// S1: a former leader writes although the OverridePolicy shows a later term.
-    IgnoreLaterTerm,
-    /// S1: a leader acts before it has written its term into the OverridePolicy.
-    ActUnclaimed,
-    // Of `runtime::election`.
-    /// A candidate takes a Lease over whose holder may still act.
-    TakeOverAtOnce,
-    /// A holder acts although its renewals failed.
-    ActWithoutRenewal,
-    /// A holder counts its time from the answer to a renewal, not from the request.
-    CountFromAnswer,
-    /// A candidate creates a Lease that was deleted at once, although its holder may still act.
-    ForgetDeleted,
-    // Of `rollout::certificates`.
-    /// No step of a replacement waits for the step before it.
-    SkipWait,
-    /// The old authority loses trust before every cluster presents the new identity.
-    TrustNewOnlyTooEarly,
-    /// Servers present the new identity before its authority is trusted.
-    IdentityBeforeTrust,
-    /// A replacement does not wait for an unreachable cluster.
-    IgnoreUnreachable,
-    /// A replacement that is done is done again.
-    ReplaceAgain,
-    /// A lost identity is issued again under the newest trusted authority.
-    ReissueUnderNewest,
-    // Of `agent::decide::membership`.
-    /// The agent reconfigures although no majority follows.
-    WithoutQuorum,
-    /// A server becomes a voter before it follows.
-    AddBeforeItFollows,
-    /// The majority of the next configuration is not checked.
-    IgnoreTheNewMajority,
-    /// A listed voter that does not run is removed.
-    RemoveListed,
-    /// A voter leaves only when every joiner has joined.
-    WaitForJoiners,
-    /// Voters of a cluster that leaves as a whole leave before as many follow as the list names.
-    NoFloor,
-    /// A dead voter leaves although the majority stays as large, and a server that joins is awaited.
-    DeadFirstAlways,
-    /// A dead voter leaves only if the majority is smaller without it, although no server is awaited or one needs its place.
-    KeepDead,
-    /// Leaving servers are removed before joining servers are added.
-    RemoveFirst,
-    /// A step does not name the configuration that it was decided on.
-    Unconditional,
-    // Of `agent::decide::restart`.
-    /// A serving voter restarts without the restart lock.
-    WithoutLock,
-    /// The agent restarts a serving voter while another voter does not serve.
-    WhileAnotherIsDown,
-    /// The agent restarts the next voter before the last one serves again.
-    TwoAtOnce,
-    /// The agent does not restart the leader last.
-    LeaderFirst,
-    /// The agent restarts the leader although another voter has only just returned.
-    LeaderSoon,
-    /// A server that does not answer counts as not serving.
-    BelieveUnanswered,
-    /// The agent stops a voter that follows without the lock, because its disk is slow.
-    StopSlowVoter,
-    /// The agent restarts one of two voters although others are about to join.
-    OfTwoVoters,
-    /// The agent restarts a server that stopped answering a moment ago and is not ready.
-    AtOnce,
-    /// The agent restarts a serving server on a drained node although no other node fits it.
-    StrandServer,
-    // Of `agent::decide::first_start`.
-    /// The agent records another volume for the first start of a server that may have voted.
-    RecordAgain,
-    // Of `agent::decide::replace`.
-    /// S13: the agent deletes a claim of the server that the request does not name.
-    ReplaceOtherClaim,
-    /// S13: the agent deletes a volume without the restart lock.
-    ReplaceWithoutLock,
-    /// S13: the agent deletes a volume although the others are no majority that serves, or one of them lacks its volume.
-    ReplaceLastCopy,
-    // Of `agent::decide::quorum`.
-    /// A leader that was cut off counts as leader although another server follows a newer one.
-    BelieveOldLeader,
-    // Of `server::permitted_step`.
-    /// The control port takes a step that the server list does not ask for.
-    PermitAnyStep,
-    // Of `server::start`.
-    /// A bootstrap although the list is no bootstrap list.
-    BootstrapAlways,
-    /// A bootstrap on a volume that held another incarnation or id.
-    BootstrapOnUsed,
-    /// An empty server may vote although a quorum formed without it.
-    InitializeLate,
-    /// A server whose volume is lost starts again under its id.
-    IgnoreLost,
-    /// A joiner starts with a vote.
-    JoinAsVoter,
-    /// A joiner lists the other joiners too.
-    JoinWithOthers,
-    /// A server serves data of another incarnation.
-    KeepForeign,
-    /// A server serves data of another id.
-    KeepOtherId,
-    /// A server that neither its configuration nor the list names starts as an observer.
-    StartRemoved,
-    /// A server without a living configuration joins by the server list.
-    JoinByList,
-    /// A suspended server starts.
-    StartSuspended,
-    /// A server that never joined a quorum starts by a list that it cannot read.
-    StartUnread,
-    /// A server starts by an older list.
-    OlderList,
-    /// A bootstrap continues although its list changed.
-    ChangedBootstrap,
-    /// A server whose pod has another id sets aside data that it still votes with.
-    AbandonVote,
-    /// An empty server of a bootstrap keeps its configuration, although it has used its right to vote.
-    KeepEmpty,
-    /// A server votes with the volume of another pod.
-    ServeSwapped,
-    /// A server votes although other servers know a newer generation of its volume.
-    BelieveOldVolume,
-    /// A server votes although its files end before a transaction that it acknowledged.
-    BelieveShortLog,
-    /// A server votes although its logs skip transactions.
-    BelieveGap,
-    /// A server votes before a majority has reported what it knows of the volume.
-    VoteUnconfirmed,
-    /// The name of a partial snapshot counts as data.
-    BelievePartialSnapshot,
-    /// A voter that never joined a quorum votes after the bootstrap, and asks no other server.
-    BelieveNeverJoined,
-    /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
-    BeginUnrecorded,
-    // Of `server::volume`, at a power loss.
-    /// A file gets its name before its bytes are durable.
-    UnsyncedFile,
-    /// A name is used before it is durable.
-    UnsyncedName,
-    /// The names of a server's new folders are not durable when it starts.
-    UnsyncedFolders,
-    /// A log without its first transaction stays.
-    KeepEmptyLog,
-    /// The first snapshot counts as data before the first epoch, complete or not.
-    CountFirstSnapshot,
-    /// `ZooKeeper` does not begin with the first log if no snapshot is complete.
-    NeedSnapshot,
+macro_rules! mutations {
+    ($($(#[doc = $of:literal])+ $group:ident { $($(#[doc = $meaning:literal])+ $variant:ident,)+ })+) => {
+        /// The rule that is broken, by variant.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Mutation {
+            $($($(#[doc = $meaning])+ $variant,)+)+
+        }
+
+        impl Mutation {
+            $($(#[doc = $of])+ pub const $group: &[Self] = &[$(Self::$variant),+];)+
+        }
+    };
+}
+
+#[cfg(feature = "mutations")]
+mutations! {
+    /// Variants of `rollout`.
+    ROLLOUT {
+        /// S1: the next cluster starts although another is changing.
+        NextBeforeComplete,
+        /// S2: the operator lowers replicas although the ensemble still counts the servers as voters.
+        LowerBeforeRemoved,
+        /// S3, S9: the server list changes although no quorum is reported.
+        ListWithoutQuorum,
+        /// S3: a cluster starts although its restarts would leave no quorum.
+        BeginWithoutQuorum,
+        /// S4: a new server gets an id that another server had.
+        ReuseIds,
+        /// S4: after the policy is lost, ids are allocated before every known cluster has reported.
+        AllocateBeforeReports,
+        /// S5: the server list changes before a quorum has formed.
+        ListDuringBootstrap,
+        /// Liveness: a cluster with servers that must leave blocks the clusters that bring their replacements.
+        NoJoinersFirst,
+        /// S6: a change of the template reaches every cluster in use at once.
+        AssignEveryCluster,
+        /// S6: a change of the MultiClusterZooKeeper enters the template while a record rolls.
+        TemplateDuringRecord,
+        /// S7: the operator overwrites an object that it does not own.
+        AdoptForeign,
+        /// S8: the operator trusts a report of an unreachable cluster.
+        BelieveUnreachable,
+        /// S8: the operator trusts a report about another spec hash.
+        BelieveOtherSpecHash,
+        /// (R): the operator trusts a schedule of an unsettled binding.
+        BelieveUnsettled,
+        /// (R): clusters are selected before all of them serve the kinds of mczk.
+        IgnoreEnablements,
+        /// (R): the policy lacks its first rule, which holds every cluster at 0 replicas.
+        NoZeroRule,
+        /// (R): member clusters lose their objects with the Work.
+        NoPreserve,
+        /// (R): the server list travels with the cluster specs, cluster by cluster.
+        ListByCluster,
+        /// (R): the template is deleted before every cluster has reported its decommission.
+        DeleteBeforeDecommissioned,
+        /// (R): the template is deleted before every Work stops preserving its object.
+        DeleteBeforeReleased,
+        /// S1: a superseding record does not begin with the cluster that was changing.
+        BeginElsewhere,
+        /// S1: a rollout does not wait for a changing cluster that left the schedule.
+        ForgetUnscheduled,
+        /// S6: cluster specs of a lost policy are recovered from the next template.
+        RecoverNextTemplate,
+        /// A recovered server list keeps its epoch, which may name another list.
+        SameEpoch,
+        /// S5: the bootstrap ends with its record, without a quorum.
+        RunUnformed,
+        /// (R): with the policy lost, clusters that report servers are not decommissioned.
+        DecommissionOnlyKnown,
+        /// Liveness: before a majority is started, a cluster is complete only when its servers serve.
+        ServeBeforeMajority,
+        /// Liveness: a completed record is continued instead of a new one appended.
+        ContinueReadyRecord,
+        /// S8: a cluster spec that is assigned again keeps its former spec hash.
+        SameGeneration,
+        /// S5: a rebootstrap begins although the servers of the first bootstrap are not suspended.
+        RebootstrapUnsuspended,
+        /// S5: a rebootstrap begins although a cluster has not reported its servers as suspended.
+        BelieveUnreported,
+        /// S5: a rebootstrap begins although a server of the first bootstrap accepted an epoch.
+        ForgetAccepted,
+        /// A wiped status restarts the history of records.
+        ForgetRecords,
+        /// (R): an owned object counts as written although another client added a field.
+        KeepForeignFields,
+        /// (R): the operator trusts a schedule that follows from an edited placement.
+        BelieveEditedPlacement,
+        /// (R): the operator trusts a cluster spec that another client edited in the OverridePolicy.
+        BelieveEditedSpec,
+        /// S4: the operator trusts a server list that another client edited in the OverridePolicy.
+        BelieveEditedList,
+        /// S6: the operator rolls out a template that another client edited.
+        BelieveEditedTemplate,
+        /// (R): the operator trusts the schedule of a deleted template.
+        BelieveOtherBinding,
+        /// Liveness: the binding of a deleted template keeps its deletion protection.
+        KeepProtection,
+        /// (R): the operator selects clusters again when one joins or leaves the federation.
+        SelectAgain,
+        /// S1: a write does not name the version of the object that the plan rests on.
+        WithoutVersion,
+        /// S3: the deploying cluster gets another spec although no report shows its servers.
+        RestartUnseen,
+        /// Liveness: at the end the PropagationPolicy stays as another client edited it.
+        KeepEditedAtEnd,
+        /// Liveness: at the end a cluster with servers stays without a Work, because Karmada's schedule lacks it.
+        LeaveUnscheduled,
+        /// (S7): an edited PropagationPolicy that releases the objects ends an ensemble whose servers still run.
+        BelieveReleased,
+        /// Liveness: the operator does not wake up at the deadline of a record.
+        SleepPastDeadline,
+        /// S1: a former leader writes although the OverridePolicy shows a later term.
+        IgnoreLaterTerm,
+        /// S1: a leader acts before it has written its term into the OverridePolicy.
+        ActUnclaimed,
+    }
+    /// Variants of `rollout::advance::preflight`.
+    PREFLIGHT {
+        /// S12: the first server starts although a cluster has not passed the network check.
+        SkipPreflight,
+    }
+    /// Variants of `runtime::election`.
+    ELECTION {
+        /// A candidate takes a Lease over whose holder may still act.
+        TakeOverAtOnce,
+        /// A holder acts although its renewals failed.
+        ActWithoutRenewal,
+        /// A holder counts its time from the answer to a renewal, not from the request.
+        CountFromAnswer,
+        /// A candidate creates a Lease that was deleted at once, although its holder may still act.
+        ForgetDeleted,
+    }
+    /// Variants of `rollout::certificates`.
+    CERTIFICATES {
+        /// No step of a replacement waits for the step before it.
+        SkipWait,
+        /// The old authority loses trust before every cluster presents the new identity.
+        TrustNewOnlyTooEarly,
+        /// Servers present the new identity before its authority is trusted.
+        IdentityBeforeTrust,
+        /// A replacement does not wait for an unreachable cluster.
+        IgnoreUnreachable,
+        /// A replacement that is done is done again.
+        ReplaceAgain,
+        /// A lost identity is issued again under the newest trusted authority.
+        ReissueUnderNewest,
+    }
+    /// Variants of `agent::decide::membership`.
+    MEMBERSHIP {
+        /// The agent reconfigures although no majority follows.
+        WithoutQuorum,
+        /// A server becomes a voter before it follows.
+        AddBeforeItFollows,
+        /// The majority of the next configuration is not checked.
+        IgnoreTheNewMajority,
+        /// A listed voter that does not run is removed.
+        RemoveListed,
+        /// A voter leaves only when every joiner has joined.
+        WaitForJoiners,
+        /// Voters of a cluster that leaves as a whole leave before as many follow as the list names.
+        NoFloor,
+        /// A dead voter leaves although the majority stays as large, and a server that joins is awaited.
+        DeadFirstAlways,
+        /// A dead voter leaves only if the majority is smaller without it, although no server is awaited or one needs its place.
+        KeepDead,
+        /// Leaving servers are removed before joining servers are added.
+        RemoveFirst,
+        /// A step does not name the configuration that it was decided on.
+        Unconditional,
+    }
+    /// Variants of `agent::decide::restart`.
+    RESTART {
+        /// A serving voter restarts without the restart lock.
+        WithoutLock,
+        /// The agent restarts a serving voter while another voter does not serve.
+        WhileAnotherIsDown,
+        /// The agent restarts the next voter before the last one serves again.
+        TwoAtOnce,
+        /// The agent does not restart the leader last.
+        LeaderFirst,
+        /// The agent restarts the leader although another voter has only just returned.
+        LeaderSoon,
+        /// A server that does not answer counts as not serving.
+        BelieveUnanswered,
+        /// The agent stops a voter that follows without the lock, because its disk is slow.
+        StopSlowVoter,
+        /// The agent restarts one of two voters although others are about to join.
+        OfTwoVoters,
+        /// The agent restarts a server that stopped answering a moment ago and is not ready.
+        AtOnce,
+        /// The agent restarts a serving server on a drained node although no other node fits it.
+        StrandServer,
+    }
+    /// Variants of `agent::decide::first_start`.
+    FIRST_START {
+        /// The agent records another volume for the first start of a server that may have voted.
+        RecordAgain,
+    }
+    /// Variants of `agent::decide::replace`.
+    REPLACE {
+        /// S13: the agent deletes a claim of the server that the request does not name.
+        ReplaceOtherClaim,
+        /// S13: the agent deletes a volume without the restart lock.
+        ReplaceWithoutLock,
+        /// S13: the agent deletes a volume although the others are no majority that serves, or one of them lacks its volume.
+        ReplaceLastCopy,
+    }
+    /// Variants of `agent::decide::quorum`.
+    QUORUM {
+        /// A leader that was cut off counts as leader although another server follows a newer one.
+        BelieveOldLeader,
+    }
+    /// Variants of `server::permitted_step`.
+    PERMITTED_STEP {
+        /// The control port takes a step that the server list does not ask for.
+        PermitAnyStep,
+        /// S13: a voter leaves although the server with the restart lock, which may be about to stop, is needed then.
+        StepBesideLock,
+    }
+    /// Variants of `server::start`.
+    START {
+        /// A bootstrap although the list is no bootstrap list.
+        BootstrapAlways,
+        /// A bootstrap on a volume that held another incarnation or id.
+        BootstrapOnUsed,
+        /// An empty server may vote although a quorum formed without it.
+        InitializeLate,
+        /// A server whose volume is lost starts again under its id.
+        IgnoreLost,
+        /// A joiner starts with a vote.
+        JoinAsVoter,
+        /// A joiner lists the other joiners too.
+        JoinWithOthers,
+        /// A server serves data of another incarnation.
+        KeepForeign,
+        /// A server serves data of another id.
+        KeepOtherId,
+        /// A server that neither its configuration nor the list names starts as an observer.
+        StartRemoved,
+        /// A server without a living configuration joins by the server list.
+        JoinByList,
+        /// A suspended server starts.
+        StartSuspended,
+        /// A server that never joined a quorum starts by a list that it cannot read.
+        StartUnread,
+        /// A server starts by an older list.
+        OlderList,
+        /// A bootstrap continues although its list changed.
+        ChangedBootstrap,
+        /// A server whose pod has another id sets aside data that it still votes with.
+        AbandonVote,
+        /// An empty server of a bootstrap keeps its configuration, although it has used its right to vote.
+        KeepEmpty,
+        /// A server votes with the volume of another pod.
+        ServeSwapped,
+        /// A server votes although other servers know a newer generation of its volume.
+        BelieveOldVolume,
+        /// A server votes although its files end before a transaction that it acknowledged.
+        BelieveShortLog,
+        /// A server votes although its logs skip transactions.
+        BelieveGap,
+        /// A server votes before a majority has reported what it knows of the volume.
+        VoteUnconfirmed,
+        /// The name of a partial snapshot counts as data.
+        BelievePartialSnapshot,
+        /// A voter that never joined a quorum votes after the bootstrap, and asks no other server.
+        BelieveNeverJoined,
+        /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
+        BeginUnrecorded,
+    }
+    /// Variants of `server::volume`, at a power loss.
+    VOLUME {
+        /// A file gets its name before its bytes are durable.
+        UnsyncedFile,
+        /// A name is used before it is durable.
+        UnsyncedName,
+        /// The names of a server's new folders are not durable when it starts.
+        UnsyncedFolders,
+        /// A log without its first transaction stays.
+        KeepEmptyLog,
+        /// The first snapshot counts as data before the first epoch, complete or not.
+        CountFirstSnapshot,
+        /// `ZooKeeper` does not begin with the first log if no snapshot is complete.
+        NeedSnapshot,
+    }
 }
 
 /// Resets the active variant of this thread when dropped.
@@ -301,122 +341,6 @@ impl Drop for Active {
 
 #[cfg(feature = "mutations")]
 impl Mutation {
-    /// Variants of `rollout`.
-    pub const ROLLOUT: &[Self] = &[
-        Self::NextBeforeComplete,
-        Self::LowerBeforeRemoved,
-        Self::ListWithoutQuorum,
-        Self::BeginWithoutQuorum,
-        Self::ReuseIds,
-        Self::AllocateBeforeReports,
-        Self::ListDuringBootstrap,
-        Self::NoJoinersFirst,
-        Self::AssignEveryCluster,
-        Self::TemplateDuringRecord,
-        Self::AdoptForeign,
-        Self::BelieveUnreachable,
-        Self::BelieveOtherSpecHash,
-        Self::BelieveUnsettled,
-        Self::IgnoreEnablements,
-        Self::NoZeroRule,
-        Self::NoPreserve,
-        Self::ListByCluster,
-        Self::DeleteBeforeDecommissioned,
-        Self::DeleteBeforeReleased,
-        Self::BeginElsewhere,
-        Self::ForgetUnscheduled,
-        Self::RecoverNextTemplate,
-        Self::SameEpoch,
-        Self::RunUnformed,
-        Self::DecommissionOnlyKnown,
-        Self::ServeBeforeMajority,
-        Self::ContinueReadyRecord,
-        Self::SameGeneration,
-        Self::RebootstrapUnsuspended,
-        Self::BelieveUnreported,
-        Self::ForgetAccepted,
-        Self::ForgetRecords,
-        Self::KeepForeignFields,
-        Self::BelieveEditedPlacement,
-        Self::BelieveEditedSpec,
-        Self::BelieveEditedList,
-        Self::BelieveEditedTemplate,
-        Self::BelieveOtherBinding,
-        Self::KeepProtection,
-        Self::SelectAgain,
-        Self::WithoutVersion,
-        Self::RestartUnseen,
-        Self::KeepEditedAtEnd,
-        Self::LeaveUnscheduled,
-        Self::BelieveReleased,
-        Self::SleepPastDeadline,
-        Self::IgnoreLaterTerm,
-        Self::ActUnclaimed,
-    ];
-    /// Variants of `rollout::certificates`.
-    pub const CERTIFICATES: &[Self] = &[
-        Self::SkipWait,
-        Self::TrustNewOnlyTooEarly,
-        Self::IdentityBeforeTrust,
-        Self::IgnoreUnreachable,
-        Self::ReplaceAgain,
-        Self::ReissueUnderNewest,
-    ];
-    /// Variants of `agent::decide::membership`.
-    pub const MEMBERSHIP: &[Self] = &[
-        Self::WithoutQuorum,
-        Self::AddBeforeItFollows,
-        Self::IgnoreTheNewMajority,
-        Self::RemoveListed,
-        Self::WaitForJoiners,
-        Self::NoFloor,
-        Self::DeadFirstAlways,
-        Self::KeepDead,
-        Self::RemoveFirst,
-        Self::Unconditional,
-    ];
-    /// Variants of `agent::decide::restart`.
-    pub const RESTART: &[Self] = &[
-        Self::WithoutLock,
-        Self::WhileAnotherIsDown,
-        Self::TwoAtOnce,
-        Self::LeaderFirst,
-        Self::LeaderSoon,
-        Self::BelieveUnanswered,
-        Self::StopSlowVoter,
-        Self::OfTwoVoters,
-        Self::AtOnce,
-        Self::StrandServer,
-    ];
-    /// Variants of `agent::decide::replace`.
-    pub const REPLACE: &[Self] = &[Self::ReplaceOtherClaim, Self::ReplaceWithoutLock, Self::ReplaceLastCopy];
-    /// Variants of `server::start`.
-    pub const START: &[Self] = &[
-        Self::BootstrapAlways,
-        Self::BootstrapOnUsed,
-        Self::InitializeLate,
-        Self::IgnoreLost,
-        Self::JoinAsVoter,
-        Self::JoinWithOthers,
-        Self::KeepForeign,
-        Self::KeepOtherId,
-        Self::StartRemoved,
-        Self::JoinByList,
-        Self::StartSuspended,
-        Self::StartUnread,
-        Self::OlderList,
-        Self::ChangedBootstrap,
-        Self::AbandonVote,
-        Self::KeepEmpty,
-        Self::ServeSwapped,
-        Self::BelieveOldVolume,
-        Self::BelieveShortLog,
-        Self::BelieveGap,
-        Self::VoteUnconfirmed,
-        Self::BelieveNeverJoined,
-        Self::BeginUnrecorded,
-    ];
-
     /// Breaks the rule in this thread until the returned value is dropped.
     pub fn activate(self) -> Active {
         Active(ACTIVE.replace(Some(self)))

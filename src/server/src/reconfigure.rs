@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkErro
 
 use crate::{
     refusal::PortRefusal,
-    session::{Sessions, configuration, configuration_text, published_list, within},
+    session::{Sessions, configuration, configuration_text, published_list, restart_lock, within},
     shared_znodes::ensure_folder,
 };
 use mczk_api::{
@@ -18,7 +18,10 @@ use mczk_api::{
     },
     zookeeper::Ensemble,
 };
-use mczk_rules::server::{dynamic_configuration, permitted_step};
+use mczk_rules::server::{
+    dynamic_configuration,
+    permitted_step::{self, Held},
+};
 
 /// Time limit of a change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -61,7 +64,7 @@ impl Sessions {
         Ok(configuration(&client).await?)
     }
 
-    /// Refuses a change that the ensemble's server list does not ask for. If an agent stopped between writing a list and raising
+    /// Refuses a change that the ensemble's server list does not ask for, or that the restart lock forbids. If an agent stopped between writing a list and raising
     /// the configuration's version, this raises it: changes under older lists must fail first.
     async fn check_published_list(
         &self,
@@ -70,8 +73,12 @@ impl Sessions {
         current: &Configuration,
     ) -> Result<(), PortRefusal> {
         let published = published_list(client).await?;
-        permitted_step::check(change, published.as_ref().map(|published| &published.list))
-            .map_err(PortRefusal::Conflict)?;
+        let held = Held {
+            list: published.as_ref().map(|published| &published.list),
+            voters: &current.voters().collect(),
+            locked: restart_lock(client).await?.map(|lock| lock.server),
+        };
+        permitted_step::check(change, held).map_err(PortRefusal::Conflict)?;
         if published.is_some_and(|published| published.zxid > current.version) {
             self.raise_version(client).await?;
             return Err(PortRefusal::conflict(

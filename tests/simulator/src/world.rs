@@ -16,7 +16,7 @@ use mczk_api::{
     },
     zookeeper::{Ensemble as ServerList, Role},
 };
-use mczk_rules::server::permitted_step;
+use mczk_rules::server::permitted_step::{self, Held};
 
 /// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
 const FIRST_VERSION: i64 = 1 << 32;
@@ -384,7 +384,12 @@ impl World {
         if step.from_version != configuration.version {
             return Err(refused("stale"));
         }
-        permitted_step::check(step, ensemble.published.as_ref()).map_err(|problem| refused(&problem.reason))?;
+        let held = Held {
+            list: ensemble.published.as_ref(),
+            voters: &configuration.voters().collect(),
+            locked: ensemble.lock.as_ref().map(|(lock, _)| lock.server),
+        };
+        permitted_step::check(step, held).map_err(|problem| refused(&problem.reason))?;
         let added = step.add.as_ref().map(|server| server.id);
         configuration.servers.retain(|s| Some(s.id) != step.remove && Some(s.id) != added);
         configuration.servers.extend(step.add.clone());

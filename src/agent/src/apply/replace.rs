@@ -25,7 +25,7 @@ use mczk_api::{
 use mczk_rules::agent::decide::{
     Decision,
     events::AgentEventReason,
-    replace::{ReplaceStep, VolumeDeletion, may_delete},
+    replace::{ReplaceStep, VolumeDeletion, may_decide_again, may_delete},
 };
 use mczk_runtime::failure::Error;
 
@@ -43,7 +43,8 @@ pub(super) async fn replace(
     let ReplaceStep::Delete(deletion) = &decision.replace else { return Ok(false) };
     let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: deletion.server };
     let begun = Instant::now();
-    if !acquire_lock(key, snapshot, &lock, deletion.held, context).await || !deletion.held {
+    let acquired = acquire_lock(key, snapshot, &lock, deletion.held, context).await;
+    if !may_decide_again(deletion, acquired) {
         return Ok(!deletion.held);
     }
     // What the agent decided on before it held the lock does not count. Within the session no other agent can have held it

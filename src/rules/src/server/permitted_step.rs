@@ -2,20 +2,40 @@
 //!
 //! A holder of the quorum's identity can reach the control port. Without this check one request could give a vote to any host,
 //! or take the vote of any server, and no list would show it.
+//!
+//! An agent may also have decided on a step before another one acquired the restart lock. The server with the lock may be about
+//! to stop, even to lose its volume, so no step may make it needed.
+
+use std::collections::BTreeSet;
 
 use mczk_api::{
-    contract::control_api::{NOT_LISTED, Problem, Reconfiguration},
+    contract::{
+        control_api::{NOT_LISTED, Problem, Reconfiguration},
+        server_list::majority,
+    },
     mutation::broken,
     zookeeper::{Ensemble, Role},
 };
 
-/// Checks a step against the server list that the ensemble holds.
+/// What the ensemble holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// Its server list.
+    pub list: Option<&'a Ensemble>,
+    /// Ids of its voters.
+    pub voters: &'a BTreeSet<i32>,
+    /// Id of the server with the restart lock.
+    pub locked: Option<i32>,
+}
+
+/// Checks a step against what the ensemble holds.
 ///
 /// # Errors
 /// If the ensemble holds no list or a newer one than the step assumes, if the list does not name an added server with this id,
-/// host and role, or if it names a removed one.
-pub fn check(step: &Reconfiguration, published: Option<&Ensemble>) -> Result<(), Problem> {
-    let Some(list) = published else {
+/// host and role, or if it names a removed one. If a vote ends, and without the server with the restart lock no majority of the
+/// other votes would be left.
+pub fn check(step: &Reconfiguration, held: Held<'_>) -> Result<(), Problem> {
+    let Some(list) = held.list else {
         return refuse(NOT_LISTED, "the ensemble holds no server list: publish the list before any step".to_owned());
     };
     let epoch = list.epoch.unwrap_or_default();
@@ -46,7 +66,23 @@ pub fn check(step: &Reconfiguration, published: Option<&Ensemble>) -> Result<(),
         );
         return refuse(NOT_LISTED, message);
     }
-    Ok(())
+    check_lock(step, held)
+}
+
+fn check_lock(step: &Reconfiguration, held: Held<'_>) -> Result<(), Problem> {
+    let observer = step.add.as_ref().filter(|added| added.role == Role::Observer).map(|added| added.id);
+    let leaves = |id: &i32| step.remove == Some(*id) || observer == Some(*id);
+    let after: BTreeSet<i32> = held.voters.iter().copied().filter(|id| !leaves(id)).collect();
+    let Some(locked) = held.locked.filter(|locked| after.contains(locked)) else { return Ok(()) };
+    let remain = after.len().saturating_sub(1);
+    if after.len() == held.voters.len() || remain >= majority(after.len()) || broken!(StepBesideLock) {
+        return Ok(());
+    }
+    let message = format!(
+        "server {locked} has the restart lock and may be about to stop, and without it {remain} of {} voters are no majority",
+        after.len()
+    );
+    refuse("restartLock", message)
 }
 
 fn refuse(reason: &str, message: String) -> Result<(), Problem> {
@@ -94,15 +130,44 @@ mod tests {
     #[case::of_a_list_that_is_not_published(add(6, 3, "s3", VOTER), Some("list"))]
     #[case::of_an_older_list(remove(4, 3), Some("epoch"))]
     fn the_published_list_permits_steps(#[case] step: Reconfiguration, #[case] refused: Option<&str>) {
-        let problem = check(&step, Some(&list())).err();
+        let problem = check(&step, held(Some(&list()))).err();
         assert_eq!(problem.as_ref().map(|problem| problem.reason.as_str()), refused, "{problem:?}");
-        assert_eq!(check(&step, None).unwrap_err().reason, "list", "without a list no step is permitted");
+        assert_eq!(check(&step, held(None)).unwrap_err().reason, "list", "without a list no step is permitted");
+    }
+
+    const fn held(list: Option<&Ensemble>) -> Held<'_> {
+        const NO_VOTERS: &BTreeSet<i32> = &BTreeSet::new();
+        Held { list, voters: NO_VOTERS, locked: None }
+    }
+
+    /// The server with the lock may lose its volume. Of two voters, both are needed.
+    #[rstest]
+    #[case::of_three(&[1, 2, 3], Some(2), remove(5, 3), false)]
+    #[case::itself(&[1, 2, 3], Some(3), remove(5, 3), true)]
+    #[case::of_four(&[1, 2, 3, 4], Some(2), remove(5, 3), true)]
+    #[case::no_lock(&[1, 2, 3], None, remove(5, 3), true)]
+    #[case::no_voter(&[1, 2], Some(2), remove(5, 3), true)]
+    #[case::becomes_an_observer(&[1, 2, 3], Some(1), add(5, 2, "s2", OBSERVER), false)]
+    #[case::joins(&[2, 3], Some(3), add(5, 1, "s1", VOTER), true)]
+    fn no_step_makes_the_server_with_the_lock_needed(
+        #[case] voters: &[i32],
+        #[case] locked: Option<i32>,
+        #[case] step: Reconfiguration,
+        #[case] permitted: bool,
+    ) {
+        let list = list();
+        let held = Held { list: Some(&list), voters: &voters.iter().copied().collect(), locked };
+        assert_eq!(
+            check(&step, held).map_err(|problem| problem.reason),
+            if permitted { Ok(()) } else { Err("restartLock".into()) }
+        );
+        assert!(Mutation::with(Some(Mutation::StepBesideLock), || check(&step, held)).is_ok());
     }
 
     /// The control port is the last line: the search of `src/rules/tests/ensemble` finds this variant by a stranger's requests.
     #[test]
     fn the_broken_variant_permits_what_no_list_asks_for() {
         let _active = Mutation::PermitAnyStep.activate();
-        assert!(check(&remove(5, 1), Some(&list())).is_ok());
+        assert!(check(&remove(5, 1), held(Some(&list()))).is_ok());
     }
 }

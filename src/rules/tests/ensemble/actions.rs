@@ -15,7 +15,7 @@ use mczk_rules::{
         restart::{self, RestartStep},
     },
     server::{
-        permitted_step,
+        permitted_step::{self, Held},
         start::{self, Decision},
     },
 };
@@ -260,7 +260,12 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
                     || next.replacements.is_confirmed(holder))
                     && world.broken != Broken::LateDelete
             };
-            next.lock.take_if(|lock| !confirmed(*lock)).map(drop)
+            let (holder, _) = next.lock.take_if(|lock| !confirmed(*lock))?;
+            // The agent measures the time since it acquired the lock, and decides from the start.
+            if world.broken != Broken::LateConfirmation {
+                next.replacements.lose_lock(holder);
+            }
+            Some(())
         }
         Action::Cut(cluster) => {
             let leader = next.leader(world);
@@ -280,7 +285,7 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
             let add = add.map(|id| world.configured(id, Role::Voter));
             let epoch = i64::try_from(next.published).unwrap() + 1;
             let step = Reconfiguration { epoch, from_version: next.version, add, remove };
-            permitted_step::check(&step, Some(&world.hashed[next.published])).ok()?;
+            permitted_step::check(&step, held(world, next)).ok()?;
             let listed = |id: i32| world.lists[next.published].iter().any(|(other, _)| *other == id);
             if step.remove.is_some_and(listed) || step.add.as_ref().is_some_and(|added| !listed(added.id)) {
                 next.violation = Some("a stranger changes the membership");
@@ -398,11 +403,17 @@ fn act(world: &World, state: &mut State, cluster: usize) -> Option<()> {
     Some(())
 }
 
+/// What the control port reads of the ensemble.
+fn held<'a>(world: &'a World, state: &'a State) -> Held<'a> {
+    let list = Some(&world.hashed[state.published]);
+    Held { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server) }
+}
+
 /// A membership step, as the control port and `ZooKeeper` take or refuse it.
 fn reconfigure(world: &World, state: &mut State, step: &Reconfiguration) {
     let published = i64::try_from(state.published).unwrap() + 1;
     let fences = world.broken != Broken::NoFence;
-    if fences && permitted_step::check(step, Some(&world.hashed[state.published])).is_err() {
+    if fences && permitted_step::check(step, held(world, state)).is_err() {
         return;
     }
     if fences && !state.fenced {
@@ -464,6 +475,7 @@ pub fn with_restart_inputs<T>(
     decide: impl FnOnce(restart::RestartInputs<'_>) -> T,
 ) -> T {
     let servers = state.local_servers(world, &sight.views, cluster);
+    let ending = state.replacements.ending(world, cluster);
     decide(restart::RestartInputs {
         revision: "new",
         servers: &servers,
@@ -472,7 +484,7 @@ pub fn with_restart_inputs<T>(
         quorum: sight.quorum.as_ref(),
         formed: true,
         synced_voters: sight.synced_voters().filter(|_| world.broken != Broken::BelieveStaleLeader),
-        ending: &BTreeSet::new(),
+        ending: &ending.iter().map(String::as_str).collect(),
         lock: sight.lock(),
         holder: &cluster.to_string(),
     })

@@ -1,8 +1,8 @@
 //! A search over every state that the agents and servers of one ensemble can reach.
 //!
 //! The search calls the rules themselves: `membership::step`, `restart::next_step`, `replace::next_step`, `start::decide`,
-//! `permitted_step` and `replica_floor`. It simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
-//! decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
+//! `permitted_step` and `replica_floor`. It simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a
+//! decision and its step, between a decision and the lock, and may forget the decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
 //! A voter may lag. A cluster may be cut off, also with a leader that does not know it, and an agent may miss a server that
 //! others see.
 
@@ -44,6 +44,8 @@ pub enum Broken {
     StopVoters,
     /// A pod is deleted some time after the restart lock was confirmed.
     LateDelete,
+    /// An agent goes on with what it decided under the restart lock, although its session with the lock has ended since.
+    LateConfirmation,
     /// A pod is deleted without a second decision.
     NoConfirmation,
     /// The leader's count of followers is not asked for: a leader that is cut off counts as one that follows.
@@ -82,6 +84,8 @@ const REPLACES: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (2, 1), (7, 2)]];
 /// The second and the third server get other ids, in either order.
 const SUCCESSORS: &[&[(i32, usize)]] =
     &[THREE, &[(1, 0), (2, 1), (7, 2)], &[(1, 0), (8, 1), (3, 2)], &[(1, 0), (8, 1), (7, 2)]];
+/// The second server gets another id, and the third one leaves, in either order.
+const SHRINKS: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (8, 1), (3, 2)], &[(1, 0), (2, 1)], &[(1, 0), (8, 1)]];
 /// Clusters of two, one, two and two servers.
 const PAIRS: &Layout = &[(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)];
 /// A cluster of two servers is replaced by another one.
@@ -110,6 +114,7 @@ fn worlds() -> Vec<World> {
         least: 0,
         broken: Broken::Nothing,
     };
+    let requests = |name, lists, requests, faults| World { requests, ..world(name, lists, 3, false, faults) };
     // Small worlds first: they find most broken rules.
     let all = vec![
         world("a change rolls", &[THREE], 3, true, faults(2, 0, 1)),
@@ -130,13 +135,11 @@ fn worlds() -> Vec<World> {
             ..world("a volume is lost, a voter lags", REPLACES, 3, false, Faults { writes: 1, ..faults(1, 1, 0) })
         },
         World { away: Some(2), ..world("a lost cluster leaves", &[THREE, &[(1, 0), (2, 1)]], 3, false, NONE) },
-        World { requests: &[(3, 2)], ..world("a volume is replaced", SUCCESSORS, 3, false, faults(1, 0, 1)) },
-        World { requests: &[(3, 2), (2, 1)], ..world("two volumes are replaced", SUCCESSORS, 3, false, NONE) },
-        World {
-            requests: &[(2, 1)],
-            ..world("a volume is lost, another is replaced", SUCCESSORS, 3, false, faults(0, 1, 0))
-        },
-        World { requests: &[(3, 1)], ..world("a request names another server", SUCCESSORS, 3, false, faults(1, 0, 1)) },
+        requests("a volume is replaced", SUCCESSORS, &[(3, 2)], faults(1, 0, 1)),
+        requests("two volumes are replaced", SUCCESSORS, &[(3, 2), (2, 1)], NONE),
+        requests("a volume is lost, another is replaced", SUCCESSORS, &[(2, 1)], faults(0, 1, 0)),
+        requests("a volume is replaced, a voter leaves", SHRINKS, &[(2, 1)], faults(0, 0, 1)),
+        requests("a request names another server", SUCCESSORS, &[(3, 1)], faults(1, 0, 1)),
         world("a place gets another id", REPLACES, 3, false, faults(2, 0, 0)),
         world("a place gets another id, a voter lags", REPLACES, 3, false, Faults { writes: 2, ..faults(1, 0, 0) }),
         world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
@@ -225,7 +228,7 @@ impl World {
             state.places[home].running == Some(*id) && state.places[home].new && state.serves(self, home)
         };
         reached
-            && state.replacements.are_done(self)
+            && state.replacements.are_done(self, state.voters.len())
             && state.lock.is_none()
             && state.voters == wanted
             && wanted.iter().all(serves)
@@ -255,6 +258,7 @@ fn every_broken_rule_is_found(
         Broken::Rule(Mutation::DeadFirstAlways),
         Broken::Rule(Mutation::KeepDead),
         Broken::Rule(Mutation::PermitAnyStep),
+        Broken::Rule(Mutation::StepBesideLock),
         Broken::Rule(Mutation::BelieveOldLeader),
         Broken::Rule(Mutation::WaitForJoiners),
         Broken::Rule(Mutation::WithoutLock),
@@ -269,6 +273,7 @@ fn every_broken_rule_is_found(
         Broken::NoFence,
         Broken::StopVoters,
         Broken::LateDelete,
+        Broken::LateConfirmation,
         Broken::NoConfirmation,
         Broken::BelieveStaleLeader
     )]

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use mczk_api::contract::{naming::claim_of, replace_request::ReplaceRequest};
 use mczk_rules::agent::decide::{
     observation::Claim,
-    replace::{self, ReplaceInputs, ReplaceStep, VolumeDeletion, may_delete},
+    replace::{self, ReplaceInputs, ReplaceStep, VolumeDeletion, may_decide_again, may_delete},
 };
 
 use crate::{
@@ -27,7 +27,11 @@ pub enum Stage {
     Nothing,
     /// It decided on these deletions.
     Looked(VolumeDeletion),
-    /// It decided so again, and confirmed the lock. It deletes the claim next.
+    /// It held the lock before that, and confirmed it. It decides again next.
+    Locked(VolumeDeletion),
+    /// It decided again. It confirms the lock once more next.
+    Again(VolumeDeletion, ReplaceStep),
+    /// It confirmed the lock. It deletes the claim next.
     Confirmed(VolumeDeletion),
     /// It deleted the claim. It deletes the pod next.
     Halfway(VolumeDeletion),
@@ -67,6 +71,20 @@ impl Replacements {
         std::mem::take(&mut self.agents[cluster].1) != Stage::Nothing
     }
 
+    /// The session with the lock of an agent ends while it decides again.
+    pub fn lose_lock(&mut self, cluster: usize) {
+        let stage = &mut self.agents[cluster].1;
+        if matches!(stage, Stage::Locked(_) | Stage::Again(..)) {
+            *stage = Stage::Nothing;
+        }
+    }
+
+    /// Pods of a cluster whose claims are being deleted.
+    pub fn ending(&self, world: &World, cluster: usize) -> BTreeSet<String> {
+        let ends = |place: &usize| self.claims[*place].ending;
+        world.places_of(cluster).filter(ends).map(|place| world.pod(place)).collect()
+    }
+
     /// True if an agent is about to replace a volume. One reconcile does all of it, so the agent decides nothing else.
     pub fn is_begun(&self, cluster: usize) -> bool {
         self.agents[cluster].1 != Stage::Nothing
@@ -79,14 +97,17 @@ impl Replacements {
 
     /// True if a volume goes, or will: its claim is being deleted, or an agent is about to do so.
     pub fn delete(&self) -> bool {
-        self.claims.iter().any(|claim| claim.ending) || (0..self.agents.len()).any(|cluster| self.is_confirmed(cluster))
+        let decided =
+            |(_, stage): &(usize, Stage)| !matches!(stage, Stage::Nothing | Stage::Looked(_) | Stage::Locked(_));
+        self.claims.iter().any(|claim| claim.ending) || self.agents.iter().any(decided)
     }
 
-    /// True if nothing is left to do: every request arrived, and its claim is gone, or is not of the server that it names.
-    pub fn are_done(&self, world: &World) -> bool {
+    /// True if nothing is left to do: every request arrived, and its claim is gone, or is not of the server that it names. Of two
+    /// voters none can be replaced.
+    pub fn are_done(&self, world: &World, voters: usize) -> bool {
         let is_void = |(server, place): &Requested| self.claims[*place].number > 0 || world.home(*server) != *place;
         self.made == world.requests.len()
-            && world.requests.last().is_none_or(is_void)
+            && (world.requests.last().is_none_or(is_void) || voters < 3)
             && self.agents.iter().all(|(request, stage)| *request == self.made && *stage == Stage::Nothing)
     }
 }
@@ -100,7 +121,11 @@ pub enum Action {
     Deliver(usize),
     /// An agent decides to replace a volume.
     Look(usize),
-    /// The agent decides again, and acquires or confirms the lock.
+    /// The agent acquires or confirms the lock.
+    Lock(usize),
+    /// The agent decides again.
+    Again(usize),
+    /// The agent confirms the lock.
     Confirm(usize),
     /// The agent deletes the claim.
     DeleteClaim(usize),
@@ -113,8 +138,8 @@ pub fn actions(world: &World) -> Vec<Action> {
         return Vec::new();
     }
     let of_cluster = |cluster| {
-        use Action::{Confirm, DeleteClaim, DeletePod, Deliver, Look};
-        [Deliver(cluster), Look(cluster), Confirm(cluster), DeleteClaim(cluster), DeletePod(cluster)]
+        use Action::{Again, Confirm, DeleteClaim, DeletePod, Deliver, Lock, Look};
+        [Deliver, Look, Lock, Again, Confirm, DeleteClaim, DeletePod].map(|action| action(cluster))
     };
     [Action::Request].into_iter().chain((0..world.clusters()).flat_map(of_cluster)).collect()
 }
@@ -130,6 +155,16 @@ pub fn apply(world: &World, state: &mut State, sight: impl Fn(usize) -> Sight, a
             (std::mem::replace(&mut state.replacements.agents[cluster].0, made) != made).then_some(())
         }
         Action::Look(cluster) => look(world, state, &sight(cluster), cluster),
+        Action::Lock(cluster) => lock(world, state, &sight(cluster), cluster),
+        Action::Again(cluster) => {
+            let Stage::Locked(deletion) = state.replacements.agents[cluster].1.clone() else { return None };
+            let again = next_step(world, state, &sight(cluster), cluster);
+            if matches!(again, ReplaceStep::Delete(_)) && !majority_remains(world, state, deletion.server) {
+                state.violation = Some("a volume is to go although no majority serves without it");
+            }
+            state.replacements.agents[cluster].1 = Stage::Again(deletion, again);
+            Some(())
+        }
         Action::Confirm(cluster) => confirm(world, state, &sight(cluster), cluster),
         Action::DeleteClaim(cluster) => delete_claim(world, state, cluster),
         Action::DeletePod(cluster) => delete_pod(world, state, cluster),
@@ -189,15 +224,28 @@ fn look(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Opti
     Some(())
 }
 
-fn confirm(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {
-    let Stage::Looked(deletion) = state.replacements.agents[cluster].1.clone() else { return None };
-    let again = next_step(world, state, sight, cluster);
-    let place = place_of(world, cluster, &deletion.pod);
+/// True if the agent holds the lock now.
+fn acquire(world: &World, state: &mut State, sight: &Sight, cluster: usize, deletion: &VolumeDeletion) -> bool {
     let is_free = state.lock.is_none_or(|(holder, _)| holder == cluster);
-    let confirmed = is_free && reaches_another(world, state, sight, place);
-    if confirmed {
+    let acquired = is_free && reaches_another(world, state, sight, place_of(world, cluster, &deletion.pod));
+    if acquired {
         state.lock = Some((cluster, deletion.server));
     }
+    acquired
+}
+
+fn lock(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {
+    let Stage::Looked(deletion) = state.replacements.agents[cluster].1.clone() else { return None };
+    let acquired = acquire(world, state, sight, cluster, &deletion);
+    let goes_on = may_decide_again(&deletion, acquired);
+    state.replacements.agents[cluster].1 = if goes_on { Stage::Locked(deletion) } else { Stage::Nothing };
+    Some(())
+}
+
+fn confirm(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {
+    let Stage::Again(deletion, again) = state.replacements.agents[cluster].1.clone() else { return None };
+    let confirmed = acquire(world, state, sight, cluster, &deletion);
+    let place = place_of(world, cluster, &deletion.pod);
     let may = may_delete(&deletion, &again, confirmed);
     if may {
         state.violation = violation(world, state, place, deletion.server).or(state.violation);
@@ -206,12 +254,17 @@ fn confirm(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> O
     Some(())
 }
 
+/// True if a majority serves without a server. A voter may fail at any moment after the agent saw that.
+fn majority_remains(world: &World, state: &State, server: i32) -> bool {
+    let votes = |id: &&i32| **id != server && state.votes(world, world.home(**id));
+    state.voters.iter().filter(votes).count() > state.voters.len() / 2
+}
+
 /// What is wrong if the volume of a place goes now.
 fn violation(world: &World, state: &State, place: usize, server: i32) -> Option<&'static str> {
     let others: BTreeSet<i32> = state.voters.iter().copied().filter(|id| *id != server).collect();
-    let serve = others.iter().filter(|id| state.votes(world, world.home(**id))).count();
-    if serve <= state.voters.len() / 2 {
-        return Some("a volume goes although no majority serves without it");
+    if others.len() <= state.voters.len() / 2 {
+        return Some("a volume goes although the others are no majority of the voters");
     }
     if state.lack_volume(world, &others) {
         return Some("a volume goes although another voter lacks its volume");
@@ -254,7 +307,7 @@ fn delete_pod(world: &World, state: &mut State, cluster: usize) -> Option<()> {
     Some(())
 }
 
-/// The list that the operator gives a cluster next. It replaces the id of a server that has lost its volume.
+/// The list that the operator gives a cluster next. It replaces the id of a server that has lost its volume, or lacks a server.
 pub fn next_list(world: &World, state: &State, cluster: usize) -> Option<usize> {
     let newest = state.agents.iter().map(|agent| agent.delivered).max()?;
     if state.agents[cluster].delivered < newest {
@@ -263,7 +316,11 @@ pub fn next_list(world: &World, state: &State, cluster: usize) -> Option<usize> 
     let of = |list: usize| world.lists[list].iter().map(|(id, place)| (*place, *id));
     let replaces_lost = |list: &usize| {
         let mut changed = of(newest).zip(of(*list)).filter(|(before, after)| before != after);
-        changed.next().is_some_and(|((place, _), _)| state.places[place].lost) && changed.next().is_none()
+        // An id is not given twice.
+        let replaces =
+            |((place, before), (_, after)): ((usize, i32), (usize, i32))| state.places[place].lost && after > before;
+        changed.next().is_some_and(replaces) && changed.next().is_none()
     };
-    (newest + 1..world.lists.len()).find(replaces_lost)
+    let shrinks = |list: &usize| world.lists[*list].iter().all(|server| world.lists[newest].contains(server));
+    (newest + 1..world.lists.len()).find(|list| replaces_lost(list) || shrinks(list))
 }

@@ -63,7 +63,8 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
         };
         MembershipStep::Reconfigure(Reconfiguration { epoch, from_version, add, remove })
     };
-    let stopping = views.iter().filter(|view| view.serving).filter_map(|view| view.restart_lock.as_ref());
+    let stopping = views.iter().filter(|view| view.serving && !broken!(StepBesideLock));
+    let stopping = stopping.filter_map(|view| view.restart_lock.as_ref());
     match Difference::new(list, &quorum, stopping.map(|lock| lock.server).collect()).next() {
         Ok(Some(change)) => conditional(change),
         Ok(None) => MembershipStep::Done,

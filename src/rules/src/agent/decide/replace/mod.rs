@@ -10,7 +10,7 @@ mod tests;
 use kube_core::ResourceExt;
 
 pub use inputs::ReplaceInputs;
-pub use rule::{ReplaceStep, VolumeDeletion, may_delete, next_step};
+pub use rule::{ReplaceStep, VolumeDeletion, may_decide_again, may_delete, next_step};
 
 use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas, restart};
 use mczk_api::contract::{cause::Cause, conditions::Reason, replace_request::ReplaceRequest};

@@ -22,7 +22,7 @@ use mczk_api::{
 };
 
 /// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ReplaceStep {
     /// There is no request, or its claim is not in this cluster.
     Nothing,
@@ -106,6 +106,13 @@ fn requested(inputs: ReplaceInputs<'_>) -> Option<Target<'_>> {
         if broken!(ReplaceOtherClaim) { id(*server) == Some(request.server) } else { claim.uid == request.claim }
     })?;
     Some(Target { claim, server, named: Some(request.server) })
+}
+
+/// True if the agent goes on under the lock that it has just acquired or confirmed. If it did not hold it when it decided, it
+/// decides first with all that holding it means.
+#[must_use]
+pub fn may_decide_again(before: &VolumeDeletion, acquired: bool) -> bool {
+    before.held && acquired || broken!(ReplaceWithoutLock)
 }
 
 /// True if the agent may delete now what it decided on before. `again` is its decision since then, and `confirmed` is true if
