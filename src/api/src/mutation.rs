@@ -302,12 +302,15 @@ mutations! {
         BelieveGap,
         /// A server votes before a majority has reported what it knows of the volume.
         VoteUnconfirmed,
-        /// The name of a partial snapshot counts as data.
-        BelievePartialSnapshot,
         /// A voter that never joined a quorum votes after the bootstrap, and asks no other server.
         BelieveNeverJoined,
         /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
         BeginUnrecorded,
+    }
+    /// Variants of `server::files`.
+    FILES {
+        /// The name of a partial snapshot counts as data.
+        BelievePartialSnapshot,
     }
     /// Variants of `server::volume`, at a power loss.
     VOLUME {

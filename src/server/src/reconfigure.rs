@@ -20,7 +20,7 @@ use mczk_api::{
 };
 use mczk_rules::server::{
     dynamic_configuration,
-    permitted_step::{self, Held},
+    permitted_step::{self, Committed},
 };
 
 /// Time limit of a change.
@@ -73,7 +73,7 @@ impl Sessions {
         current: &Configuration,
     ) -> Result<(), PortRefusal> {
         let published = published_list(client).await?;
-        let held = Held {
+        let held = Committed {
             list: published.as_ref().map(|published| &published.list),
             voters: &current.voters().collect(),
             locked: restart_lock(client).await?.map(|lock| lock.server),

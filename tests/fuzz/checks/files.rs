@@ -18,7 +18,7 @@ use mczk_rules::server::{
     dynamic_configuration::{self, ClientAddress},
     jvm,
     paths::Paths,
-    permitted_step::{self, Held},
+    permitted_step::{self, Committed},
     zoo_cfg,
 };
 use mczk_runtime::{pki, tls};
@@ -48,7 +48,7 @@ pub fn control_port(data: &[u8]) {
         let again: Ensemble = serde_json::from_str(&text).expect("a list reads itself");
         assert_eq!(server_list::with_hash(again).expect("a hash").hash, hashed.hash, "{text}");
     }
-    let held = Held { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2) };
+    let held = Committed { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2) };
     let (step, rest) = data.split_at(data.len() / 2);
     for (step, list) in [(data, None), (step, serde_json::from_slice::<Ensemble>(rest).ok())] {
         if let Ok(step) = serde_json::from_slice::<Reconfiguration>(step)
@@ -56,7 +56,7 @@ pub fn control_port(data: &[u8]) {
         {
             assert!(permitted_step::check(&step, held).is_err(), "without a published list no step is permitted");
         } else if let (Ok(step), Some(list)) = (serde_json::from_slice::<Reconfiguration>(step), list) {
-            let _ = permitted_step::check(&step, Held { list: Some(&list), ..held });
+            let _ = permitted_step::check(&step, Committed { list: Some(&list), ..held });
         }
     }
     if let Ok(lock) = serde_json::from_slice::<RestartLock>(data) {

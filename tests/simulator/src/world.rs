@@ -16,7 +16,7 @@ use mczk_api::{
     },
     zookeeper::{Ensemble as ServerList, Role},
 };
-use mczk_rules::server::permitted_step::{self, Held};
+use mczk_rules::server::permitted_step::{self, Committed};
 
 /// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
 const FIRST_VERSION: i64 = 1 << 32;
@@ -384,7 +384,7 @@ impl World {
         if step.from_version != configuration.version {
             return Err(refused("stale"));
         }
-        let held = Held {
+        let held = Committed {
             list: ensemble.published.as_ref(),
             voters: &configuration.voters().collect(),
             locked: ensemble.lock.as_ref().map(|(lock, _)| lock.server),

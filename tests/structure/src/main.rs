@@ -4,8 +4,10 @@
 //!
 //! 1. [`imports`]: the files of one crate import each other without a circle.
 //! 2. [`names`]: no type has the name of another one.
-//! 3. [`visibility`]: no item is more visible than its users need. rustc finds dead code in one crate, and sees no other.
+//! 3. [`broken`]: a rule asks for few broken variants, so that it reads without them.
+//! 4. [`visibility`]: no item is more visible than its users need. rustc finds dead code in one crate, and sees no other.
 
+mod broken;
 mod imports;
 mod names;
 mod source;
@@ -44,6 +46,7 @@ fn main() -> Result<ExitCode> {
     }
     let mut findings: Vec<String> = crates.iter().flat_map(|one| imports::findings(&one.sources)).collect();
     findings.extend(names::findings(crates.iter().flat_map(|one| &one.sources)));
+    findings.extend(broken::findings(crates.iter().flat_map(|one| &one.sources)));
     findings.extend(visibility::findings(&crates, &outside));
     for finding in &findings {
         eprintln!("{finding}");

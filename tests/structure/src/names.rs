@@ -10,18 +10,8 @@ use crate::source::{Source, attributes, is_test};
 const IN_EVERY_MODULE: &[&str] = &["Error", "Metrics"];
 
 /// Names that still stand in several modules. Rename them, and add none.
-const NOT_YET_RENAMED: &[&str] = &[
-    "ClusterStatus",
-    "Decision",
-    "Object",
-    "Plan",
-    "Probe",
-    "Request",
-    "Server",
-    "ServerName",
-    "Source",
-    "Start",
-];
+const NOT_YET_RENAMED: &[&str] =
+    &["ClusterStatus", "Decision", "Object", "Plan", "Probe", "Request", "Server", "ServerName", "Source", "Start"];
 
 /// One line for each name that stands twice, and for each exception that is not needed any more.
 pub(crate) fn findings<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Vec<String> {

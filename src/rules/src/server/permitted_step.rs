@@ -17,9 +17,9 @@ use mczk_api::{
     zookeeper::{Ensemble, Role},
 };
 
-/// What the ensemble holds.
+/// What the ensemble has committed.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct Committed<'a> {
     /// Its server list.
     pub list: Option<&'a Ensemble>,
     /// Ids of its voters.
@@ -28,14 +28,14 @@ pub struct Held<'a> {
     pub locked: Option<i32>,
 }
 
-/// Checks a step against what the ensemble holds.
+/// Checks a step against what the ensemble has committed.
 ///
 /// # Errors
 /// If the ensemble holds no list or a newer one than the step assumes, if the list does not name an added server with this id,
 /// host and role, or if it names a removed one. If a vote ends, and without the server with the restart lock no majority of the
 /// other votes would be left.
-pub fn check(step: &Reconfiguration, held: Held<'_>) -> Result<(), Problem> {
-    let Some(list) = held.list else {
+pub fn check(step: &Reconfiguration, committed: Committed<'_>) -> Result<(), Problem> {
+    let Some(list) = committed.list else {
         return refuse(NOT_LISTED, "the ensemble holds no server list: publish the list before any step".to_owned());
     };
     let epoch = list.epoch.unwrap_or_default();
@@ -66,16 +66,16 @@ pub fn check(step: &Reconfiguration, held: Held<'_>) -> Result<(), Problem> {
         );
         return refuse(NOT_LISTED, message);
     }
-    check_lock(step, held)
+    check_lock(step, committed)
 }
 
-fn check_lock(step: &Reconfiguration, held: Held<'_>) -> Result<(), Problem> {
+fn check_lock(step: &Reconfiguration, committed: Committed<'_>) -> Result<(), Problem> {
     let observer = step.add.as_ref().filter(|added| added.role == Role::Observer).map(|added| added.id);
     let leaves = |id: &i32| step.remove == Some(*id) || observer == Some(*id);
-    let after: BTreeSet<i32> = held.voters.iter().copied().filter(|id| !leaves(id)).collect();
-    let Some(locked) = held.locked.filter(|locked| after.contains(locked)) else { return Ok(()) };
+    let after: BTreeSet<i32> = committed.voters.iter().copied().filter(|id| !leaves(id)).collect();
+    let Some(locked) = committed.locked.filter(|locked| after.contains(locked)) else { return Ok(()) };
     let remain = after.len().saturating_sub(1);
-    if after.len() == held.voters.len() || remain >= majority(after.len()) || broken!(StepBesideLock) {
+    if after.len() == committed.voters.len() || remain >= majority(after.len()) || broken!(StepBesideLock) {
         return Ok(());
     }
     let message = format!(
@@ -135,9 +135,9 @@ mod tests {
         assert_eq!(check(&step, held(None)).unwrap_err().reason, "list", "without a list no step is permitted");
     }
 
-    const fn held(list: Option<&Ensemble>) -> Held<'_> {
+    const fn held(list: Option<&Ensemble>) -> Committed<'_> {
         const NO_VOTERS: &BTreeSet<i32> = &BTreeSet::new();
-        Held { list, voters: NO_VOTERS, locked: None }
+        Committed { list, voters: NO_VOTERS, locked: None }
     }
 
     /// The server with the lock may lose its volume. Of two voters, both are needed.
@@ -156,7 +156,7 @@ mod tests {
         #[case] permitted: bool,
     ) {
         let list = list();
-        let held = Held { list: Some(&list), voters: &voters.iter().copied().collect(), locked };
+        let held = Committed { list: Some(&list), voters: &voters.iter().copied().collect(), locked };
         assert_eq!(
             check(&step, held).map_err(|problem| problem.reason),
             if permitted { Ok(()) } else { Err("restartLock".into()) }

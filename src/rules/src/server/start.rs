@@ -202,19 +202,18 @@ pub fn decide(inputs: &StartInputs) -> Start {
     };
     let incarnation = list.incarnation.as_deref().unwrap_or_default();
     let listed = inputs.pod.in_list(list);
-    let same_incarnation =
-        inputs.stored.as_ref().filter(|stored| broken!(KeepForeign) || stored.incarnation == incarnation);
+    let same_incarnation = inputs.stored.as_ref().filter(|stored| is_of(stored, incarnation));
     let intact = same_incarnation.filter(|stored| stored.myid.is_none_or(|myid| myid == stored.id));
-    let own = intact.filter(|stored| broken!(KeepOtherId) || listed.is_none_or(|listed| listed.id == stored.id));
+    let own = intact.filter(|stored| has_listed_id(stored, listed));
     let id =
         listed.map(|listed| listed.id).or_else(|| own.filter(|own| own.configuration_names(own.id)).map(|own| own.id));
     // A server that joined a quorum ignores the suspension: its purpose is to find out if there was a quorum.
     let joined_quorum = inputs.stored.as_ref().is_some_and(StoredServer::joined_quorum);
-    if list.phase.is_suspended() && !joined_quorum && !broken!(StartSuspended) {
+    if is_suspended(list) && !joined_quorum {
         return Start::unchanged(Decision::Suspend, id);
     }
     // Whatever the list demands, a server that joined a quorum is part of the ensemble's majority.
-    if !list.phase.is_understood() && !joined_quorum && !broken!(StartUnread) {
+    if !is_understood(list) && !joined_quorum {
         return Start::wait("a newer version of mczk wrote the server list, and this version cannot read it", id);
     }
     if list.phase.is_ending() {
@@ -258,6 +257,26 @@ pub fn decide(inputs: &StartInputs) -> Start {
         (None, _) => seed(&removed_server(&inputs.pod), list, inputs, own, foreign),
         (Some(listed), _) => seed(listed, list, inputs, own, foreign),
     }
+}
+
+/// True if a volume belongs to an incarnation.
+fn is_of(stored: &StoredServer, incarnation: &str) -> bool {
+    stored.incarnation == incarnation || broken!(KeepForeign)
+}
+
+/// True if the list names no server for the pod, or the one of the volume.
+fn has_listed_id(stored: &StoredServer, listed: Option<&Server>) -> bool {
+    listed.is_none_or(|listed| listed.id == stored.id) || broken!(KeepOtherId)
+}
+
+/// True if no server starts that never joined a quorum.
+fn is_suspended(list: &Ensemble) -> bool {
+    list.phase.is_suspended() && !broken!(StartSuspended)
+}
+
+/// True if this version knows the phase of a list.
+fn is_understood(list: &Ensemble) -> bool {
+    list.phase.is_understood() || broken!(StartUnread)
 }
 
 /// True if the volume has always belonged to this pod. A volume of another pod may be in use there too.
@@ -304,10 +323,8 @@ pub fn newest_list(inputs: &StartInputs) -> Option<&Ensemble> {
 
 /// The start with the configuration on the volume.
 fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
-    let seeded: Option<BTreeSet<_>> = stored.dynamic.as_ref().map(|dynamic| dynamic.servers.iter().collect());
-    let listed = configured_servers(list);
     let unformed = list.phase.is_bootstrap() && stored.accepted_epoch == 0;
-    if unformed && seeded != Some(listed.iter().collect()) && !broken!(ChangedBootstrap) {
+    if unformed && has_changed(list, stored) {
         let reason = "the server list changed although no quorum ever formed: servers with the former list would be a \
                       second majority; the ensemble must be rebootstrapped";
         return Start::refuse(reason, Some(stored.id));
@@ -331,6 +348,12 @@ fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
     Start { copies_first: never_joined, ..Start::unchanged(Decision::KeepOwn, Some(stored.id)) }
 }
 
+/// True if a bootstrap list names other servers than the configuration on the volume.
+fn has_changed(list: &Ensemble, stored: &StoredServer) -> bool {
+    let seeded: Option<BTreeSet<_>> = stored.dynamic.as_ref().map(|dynamic| dynamic.servers.iter().collect());
+    seeded != Some(configured_servers(list).iter().collect()) && !broken!(ChangedBootstrap)
+}
+
 /// A start with a seed: as a server of a new ensemble, or as an observer that joins.
 fn seed(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&StoredServer>, foreign: bool) -> Start {
     bootstrap(listed, list, inputs, own, foreign).unwrap_or_else(|| join(listed, list, inputs, own, foreign))
@@ -344,22 +367,21 @@ fn bootstrap(
     own: Option<&StoredServer>,
     foreign: bool,
 ) -> Option<Start> {
-    if !list.phase.is_bootstrap() && !broken!(BootstrapAlways) {
+    if !begins(list) {
         return None;
     }
     let id = Some(listed.id);
-    if (foreign || inputs.has_set_aside) && !broken!(BootstrapOnUsed) {
+    let is_used = |used: bool| used && !broken!(BootstrapOnUsed);
+    if is_used(foreign || inputs.has_set_aside) {
         let reason =
             "the volume holds data of another ensemble or another server: a new ensemble starts on new volumes only";
         return Some(Start::refuse(reason, id));
     }
-    if own.is_some_and(StoredServer::may_have_acknowledged) && !broken!(BootstrapOnUsed) {
+    if is_used(own.is_some_and(StoredServer::may_have_acknowledged)) {
         return None;
     }
     // Once a quorum formed, this may be a server that voted and lost its volume.
-    let formed =
-        list.phase == EnsemblePhase::Formed || inputs.peers.accepted_epoch > 0 || inputs.peers.configuration.is_some();
-    let initialize = listed.role == Role::Voter && (!formed || broken!(InitializeLate));
+    let initialize = listed.role == Role::Voter && !has_formed(list, &inputs.peers);
     // A server that starts without a vote gets one with the data, and may lose its volume after that.
     let must_ask = initialize || list.phase == EnsemblePhase::Bootstrapping && inputs.recorded == Recorded::Unknown;
     if let Some(reason) = why_not_first(listed, list, inputs).filter(|_| must_ask && !broken!(BeginUnrecorded)) {
@@ -367,6 +389,17 @@ fn bootstrap(
     }
     let decision = Decision::SeedBootstrap { servers: configured_servers(list), initialize };
     Some(Start { set_aside: foreign, copies_first: !initialize, ..Start::unchanged(decision, id) })
+}
+
+/// True if a list lets a new ensemble begin.
+fn begins(list: &Ensemble) -> bool {
+    list.phase.is_bootstrap() || broken!(BootstrapAlways)
+}
+
+/// True if a quorum has ever formed.
+fn has_formed(list: &Ensemble, peers: &Peers) -> bool {
+    let formed = list.phase == EnsemblePhase::Formed || peers.accepted_epoch > 0 || peers.configuration.is_some();
+    formed && !broken!(InitializeLate)
 }
 
 /// Why an empty server may have voted before, if it may have: a server that lost its volume looks like a new one. No server
@@ -390,15 +423,24 @@ fn why_not_first(server: &Server, list: &Ensemble, inputs: &StartInputs) -> Opti
     }
 }
 
+/// The configuration that a quorum confirmed.
+fn living_configuration(list: &Ensemble, peers: &Peers) -> Option<Configuration> {
+    let by_list = || Configuration { version: 0, servers: configured_servers(list) };
+    if broken!(JoinByList) { Some(by_list()) } else { peers.configuration.clone() }
+}
+
+/// The voters that a joining server knows.
+fn others(living: Configuration, list: &Ensemble, id: i32) -> Vec<ConfiguredServer> {
+    let with_joiners = broken!(JoinWithOthers);
+    let listed = configured_servers(list).into_iter().filter(|_| with_joiners);
+    let living = living.servers.into_iter().filter(|server| server.role == Role::Voter || with_joiners);
+    living.chain(listed).filter(|server| server.id != id).collect()
+}
+
 /// The start of an observer that joins the living ensemble.
 fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&StoredServer>, foreign: bool) -> Start {
     let id = Some(listed.id);
-    let living = if broken!(JoinByList) {
-        Some(Configuration { version: 0, servers: configured_servers(list) })
-    } else {
-        inputs.peers.configuration.clone()
-    };
-    let Some(living) = living else {
+    let Some(living) = living_configuration(list, &inputs.peers) else {
         return Start::wait("no living server reports a configuration that a quorum confirmed", id);
     };
     let votes = living.voters().any(|voter| voter == listed.id);
@@ -410,14 +452,7 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
         );
         return Start { lost: true, ..Start::refuse(reason, id) };
     }
-    let mut servers: Vec<_> = living
-        .servers
-        .into_iter()
-        .filter(|s| s.id != listed.id && (s.role == Role::Voter || broken!(JoinWithOthers)))
-        .collect();
-    if broken!(JoinWithOthers) {
-        servers.extend(configured_servers(list).into_iter().filter(|s| s.id != listed.id));
-    }
+    let mut servers = others(living, list, listed.id);
     if servers.is_empty() {
         return Start::wait("the ensemble's configuration names no other voter", id);
     }

@@ -60,6 +60,16 @@ impl VolumeAge {
         }
     }
 
+    /// The transactions between which the logs skip some.
+    fn gap(&self) -> Option<(i64, i64)> {
+        self.gap.filter(|_| !broken!(BelieveGap))
+    }
+
+    /// The transaction that the files held, and no longer do.
+    fn lost(&self) -> Option<i64> {
+        self.lost.filter(|_| !broken!(BelieveShortLog))
+    }
+
     /// Why the volume of server `id` lacks transactions that the server acknowledged, if it does. `generations` are those that
     /// other servers know, by the servers' ids.
     pub(super) fn lacks(&self, id: i32, has_data: bool, generations: &BTreeMap<i32, i64>) -> Option<String> {
@@ -70,13 +80,13 @@ impl VolumeAge {
                  {known}. It may lack acknowledged writes, so server {id} must be removed and returns under a new id"
             ));
         }
-        if let Some((before, after)) = self.gap.filter(|_| has_data && !broken!(BelieveGap)) {
+        if let Some((before, after)) = self.gap().filter(|_| has_data) {
             return Some(format!(
                 "transactions are missing on the volume: its logs skip those between 0x{before:x} and 0x{after:x}, as after a \
                  failed write. Server {id} must be removed and returns under a new id"
             ));
         }
-        let lost = self.lost.filter(|_| has_data && !broken!(BelieveShortLog))?;
+        let lost = self.lost().filter(|_| has_data)?;
         Some(format!(
             "transactions are missing on the volume: its files held 0x{lost:x}, and no longer do. Server {id} must be removed \
              and returns under a new id"

@@ -15,7 +15,7 @@ use mczk_rules::{
         restart::{self, RestartStep},
     },
     server::{
-        permitted_step::{self, Held},
+        permitted_step::{self, Committed},
         start::{self, Decision},
     },
 };
@@ -404,9 +404,9 @@ fn act(world: &World, state: &mut State, cluster: usize) -> Option<()> {
 }
 
 /// What the control port reads of the ensemble.
-fn held<'a>(world: &'a World, state: &'a State) -> Held<'a> {
+fn held<'a>(world: &'a World, state: &'a State) -> Committed<'a> {
     let list = Some(&world.hashed[state.published]);
-    Held { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server) }
+    Committed { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server) }
 }
 
 /// A membership step, as the control port and `ZooKeeper` take or refuse it.

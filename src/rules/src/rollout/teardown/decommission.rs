@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TeardownReport;
+use super::deletion::TeardownReport;
 use crate::rollout::{
     binding, certificates,
     cluster_selection::ClusterSelection,
@@ -69,18 +69,22 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Teard
     };
     let left: Vec<String> = concerned.iter().map(state).collect();
     let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));
-    let is_foreign = known.policy.is_some_and(|policy| !known.is_ours(&policy.metadata));
-    let restored = known.selection.clone().filter(|_| !is_foreign && !broken!(KeepEditedAtEnd));
-    let policy = restored.map(|selection| ObjectWrite::Apply(Propagation { selection, releases: false }));
     let is_lacking = |selection: &ClusterSelection| {
         concerned.iter().any(|cluster| binding::lacks(known, selection, cluster)) && !broken!(LeaveUnscheduled)
     };
     let selection = known.selection.as_ref();
     Some(TeardownReport {
-        objects: Objects { policy: policy.unwrap_or(ObjectWrite::Leave), ..Objects::default() },
+        objects: Objects { policy: restored_policy(known), ..Objects::default() },
         request: selection.and_then(|selection| binding::request(known, selection, is_lacking(selection))),
         ..waiting(&message)
     })
+}
+
+/// The policy of the known selection, unless another owner has its name.
+fn restored_policy(known: &Known<'_>) -> ObjectWrite<Propagation> {
+    let is_foreign = known.policy.is_some_and(|policy| !known.is_ours(&policy.metadata));
+    let restored = known.selection.clone().filter(|_| !is_foreign && !broken!(KeepEditedAtEnd));
+    restored.map_or(ObjectWrite::Leave, |selection| ObjectWrite::Apply(Propagation { selection, releases: false }))
 }
 
 /// A step that waits for clusters, with the remedy for one that never reports.

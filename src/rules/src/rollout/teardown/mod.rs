@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use kube_core::ResourceExt;
 
 use crate::rollout::{
-    binding::Request,
     known::{Ending, Known},
     name_conflict,
     outcome::{Decision, Finalizer, NextStatus, ObjectWrite, Objects, Propagation},
@@ -23,25 +22,12 @@ use mczk_api::{
 };
 
 mod decommission;
+mod deletion;
+
+use deletion::TeardownReport;
 
 /// Kubernetes' finalizer of a deletion that keeps owned objects.
 const ORPHAN: &str = "orphan";
-
-/// What a step of the deletion decides while it waits.
-struct TeardownReport {
-    /// What the step waits for.
-    cause: Cause,
-    objects: Objects,
-    tombstone: Option<Tombstone>,
-    request: Option<Request>,
-}
-
-impl TeardownReport {
-    /// A step that waits and writes nothing.
-    fn waits(reason: Reason, message: impl Into<String>) -> Self {
-        Self { cause: Cause::new(reason, message), objects: Objects::default(), tombstone: None, request: None }
-    }
-}
 
 /// The decision about an object that is being deleted.
 ///

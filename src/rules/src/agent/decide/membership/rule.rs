@@ -63,13 +63,17 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
         };
         MembershipStep::Reconfigure(Reconfiguration { epoch, from_version, add, remove })
     };
-    let stopping = views.iter().filter(|view| view.serving && !broken!(StepBesideLock));
-    let stopping = stopping.filter_map(|view| view.restart_lock.as_ref());
-    match Difference::new(list, &quorum, stopping.map(|lock| lock.server).collect()).next() {
+    match Difference::new(list, &quorum, stopping(views)).next() {
         Ok(Some(change)) => conditional(change),
         Ok(None) => MembershipStep::Done,
         Err(why) => MembershipStep::Wait(why),
     }
+}
+
+/// The servers with the restart lock.
+fn stopping(views: &[ServerReport]) -> BTreeSet<i32> {
+    let locks = views.iter().filter(|view| view.serving).filter_map(|view| view.restart_lock.as_ref());
+    locks.map(|lock| lock.server).filter(|_| !broken!(StepBesideLock)).collect()
 }
 
 #[derive(Clone, Debug)]

@@ -63,7 +63,7 @@ fn waits(pod: &str, why: &str) -> String {
 /// What becomes of the request, or of a deletion that has begun.
 #[must_use]
 pub fn next_step(inputs: ReplaceInputs<'_>) -> ReplaceStep {
-    let Some(Target { claim, server, named }) = begun(inputs).or_else(|| requested(inputs)) else {
+    let Some(ClaimOfServer { claim, server, named }) = begun(inputs).or_else(|| requested(inputs)) else {
         return ReplaceStep::Nothing;
     };
     let Some(server) = server else {
@@ -76,8 +76,8 @@ pub fn next_step(inputs: ReplaceInputs<'_>) -> ReplaceStep {
     }
 }
 
-/// The claim that may go.
-struct Target<'a> {
+/// A claim that may go, with its server.
+struct ClaimOfServer<'a> {
     claim: &'a Claim,
     server: Option<&'a LocalServer>,
     /// The server that the request names. `None` if the deletion has begun.
@@ -92,20 +92,20 @@ fn claims(inputs: ReplaceInputs<'_>) -> impl Iterator<Item = (&Claim, Option<&Lo
 
 /// A claim that Kubernetes is deleting while its pod runs. Nothing brings it back, so no request is needed: the agent ends the
 /// pod when the other servers allow it, before the pod ends at another moment.
-fn begun(inputs: ReplaceInputs<'_>) -> Option<Target<'_>> {
+fn begun(inputs: ReplaceInputs<'_>) -> Option<ClaimOfServer<'_>> {
     let runs = |server: &LocalServer| !server.terminating || inputs.gone.contains(&server.uid);
     let (claim, server) = claims(inputs).find(|(claim, server)| claim.ending && server.is_some_and(runs))?;
-    Some(Target { claim, server, named: None })
+    Some(ClaimOfServer { claim, server, named: None })
 }
 
 /// The claim of the request. There is none if it is gone, or in another cluster.
-fn requested(inputs: ReplaceInputs<'_>) -> Option<Target<'_>> {
+fn requested(inputs: ReplaceInputs<'_>) -> Option<ClaimOfServer<'_>> {
     let request = inputs.request?;
     let id = |server: Option<&LocalServer>| server?.id;
     let (claim, server) = claims(inputs).find(|(claim, server)| {
         if broken!(ReplaceOtherClaim) { id(*server) == Some(request.server) } else { claim.uid == request.claim }
     })?;
-    Some(Target { claim, server, named: Some(request.server) })
+    Some(ClaimOfServer { claim, server, named: Some(request.server) })
 }
 
 /// True if the agent goes on under the lock that it has just acquired or confirmed. If it did not hold it when it decided, it

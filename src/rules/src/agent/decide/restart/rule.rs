@@ -90,24 +90,19 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
         return with_lock(inputs, lock);
     }
     let outdated = |server: &&LocalServer| server.outdated(inputs.revision);
-    if let Some(why) = pod_in_transit(inputs).filter(|_| !broken!(TwoAtOnce)) {
+    if let Some(why) = pod_in_transit(inputs) {
         return RestartStep::Wait(why);
     }
-    let may_serve =
-        |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
     // A server that cannot leave a drained node would stay down, and one whose volume is being deleted would lose it.
     let stays = |server: &&LocalServer| {
-        inputs.ending.contains(server.pod.as_str())
-            || may_serve(server) && server.cannot_leave().is_some() && !broken!(StrandServer)
+        inputs.ending.contains(server.pod.as_str()) || may_serve(server) && cannot_leave(server).is_some()
     };
     let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
     // Servers that have not even started come first.
     candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
     if let Some(server) = candidates.iter().find(|server| !may_serve(server)) {
-        // A server that is not known to have ended may be in an election, or serve although the agent cannot reach it.
-        let may_run = server.started() || server.view.is_none() && server.failure.is_none() && !broken!(AtOnce);
-        if may_run && inputs.formed && server.unready_for < SILENCE {
+        if may_run(server) && inputs.formed && server.unready_for < SILENCE {
             return RestartStep::Wait(format!("{} does not serve at the moment", server.pod));
         }
         return restart(server);
@@ -115,12 +110,12 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     if let Some(server) = candidates.iter().find(|server| server.role == Role::Observer) {
         return restart(server);
     }
-    candidates.sort_by_key(|server| (server.leads() != broken!(LeaderFirst), server.ordinal));
+    candidates.sort_by_key(|server| last_in_order(server));
     match candidates.first() {
         None => match staying.first() {
             Some(server) => {
                 let ends = || VOLUME_ENDS.to_owned();
-                RestartStep::Wait(waits(server, &server.cannot_leave().unwrap_or_else(ends)))
+                RestartStep::Wait(waits(server, &cannot_leave(server).unwrap_or_else(ends)))
             }
             None => RestartStep::Nothing,
         },
@@ -137,12 +132,34 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
 }
 
+fn may_serve(server: &LocalServer) -> bool {
+    if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() }
+}
+
+/// True if a server is not known to have ended: it may be in an election, or serve although the agent cannot reach it.
+fn may_run(server: &LocalServer) -> bool {
+    server.started() || server.view.is_none() && server.failure.is_none() && !broken!(AtOnce)
+}
+
+/// Why a server would stay down if its pod went.
+fn cannot_leave(server: &LocalServer) -> Option<String> {
+    server.cannot_leave().filter(|_| !broken!(StrandServer))
+}
+
+/// The leader comes last.
+fn last_in_order(server: &LocalServer) -> (bool, i32) {
+    (server.leads() != broken!(LeaderFirst), server.ordinal)
+}
+
 fn waits(server: &LocalServer, why: &str) -> String {
     format!("{} is not restarted: {why}", server.pod)
 }
 
 /// What keeps every restart waiting: a server of this cluster that stops or starts.
 fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
+    if broken!(TwoAtOnce) {
+        return None;
+    }
     if let Some(server) = inputs.servers.iter().find(|server| server.terminating) {
         return Some(format!("{} is being stopped", server.pod));
     }
@@ -217,7 +234,7 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
 pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
     let no_quorum = || "the agent sees no quorum".to_owned();
     let id = server.id.ok_or_else(no_quorum)?;
-    if let Some(why) = server.cannot_leave().filter(|_| !broken!(StrandServer)) {
+    if let Some(why) = cannot_leave(server) {
         return Err(why);
     }
     if broken!(WhileAnotherIsDown) {
@@ -228,10 +245,7 @@ pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server:
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
         return Err(format!("server {other} does not serve, or is not synced"));
     }
-    // An ensemble that is declared with one or two voters restarts them anyway. If more voters are about to join, they join
-    // first.
-    let few = voters.len() <= majority(voters.len()) && inputs.listed > voters.len();
-    if few && !broken!(OfTwoVoters) {
+    if awaits_joiners(inputs, voters.len()) {
         return Err("no majority would be left before more voters have joined".to_owned());
     }
     let mut current = inputs.servers.iter().filter(|other| !other.outdated(inputs.revision));
@@ -242,12 +256,23 @@ pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server:
     if inputs.synced_voters.is_some_and(|synced| synced < followers) {
         return Err("not every voter follows the leader".to_owned());
     }
-    let unsettled = |other: &&i32| **other != id && !quorum.settled.contains(other);
-    if let Some(other) = voters.iter().find(unsettled).filter(|_| server.leads() && !broken!(LeaderSoon)) {
+    if let Some(other) = unsettled_successor(quorum, server, id) {
         return Err(format!("it leads, and server {other} has just come back"));
     }
     if quorum.leader.is_none() {
         return Err("the agent sees no leader".to_owned());
     }
     Ok(id)
+}
+
+/// True if no majority of so many voters would be left, and more are about to join: they join first. An ensemble that is declared
+/// with one or two voters restarts them anyway.
+fn awaits_joiners(inputs: RestartInputs<'_>, voters: usize) -> bool {
+    voters <= majority(voters) && inputs.listed > voters && !broken!(OfTwoVoters)
+}
+
+/// A voter that has just come back, if the server leads: one of the others is elected next, and all must know its address.
+fn unsettled_successor(quorum: &Quorum, server: &LocalServer, id: i32) -> Option<i32> {
+    let unsettled = |other: &i32| *other != id && !quorum.settled.contains(other);
+    quorum.voters().into_iter().find(unsettled).filter(|_| server.leads() && !broken!(LeaderSoon))
 }
