@@ -517,8 +517,7 @@ impl Cluster {
         let policy = self.forbid_deletion(&name).await;
         self.request(&format!("1/{uid}")).await;
         let refused = |status: &ZooKeeperStatus| {
-            condition(status, "Replacing")
-                .is_some_and(|c| c.message.contains("refuses to delete PersistentVolumeClaim"))
+            condition(status, "Replacing").is_some_and(|c| c.message.contains("does not delete PersistentVolumeClaim"))
         };
         self.until("a policy keeps the claim", refused).await;
         let is_free = async || self.world(|world| world.lock(INCARNATION).is_none());

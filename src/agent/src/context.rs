@@ -95,8 +95,8 @@ pub(super) struct Memory {
     pub(super) foreign: BTreeSet<String>,
     /// Why the API server refuses the pod of a probe.
     pub(super) refused_probe: Option<String>,
-    /// The last deletion that the API server refused: the object's uid, why, and when.
-    refused: Option<(String, String, Instant)>,
+    /// Why deletions failed when they were last tried, and when, by the object's uid.
+    pub(super) refused: BTreeMap<String, (String, Instant)>,
     /// The warnings that were sent.
     pub(super) warned: Sent,
     /// Since when a Secret has been missing that the server list names.
@@ -106,9 +106,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn refused_deletion(&self) -> Option<RefusedDeletion> {
-        let (uid, why, since) = self.refused.clone()?;
-        Some(RefusedDeletion { uid, why, ago: since.elapsed() })
+    pub(super) fn refused_deletions(&self) -> Vec<RefusedDeletion> {
+        let refused = |(uid, (why, since)): (&String, &(String, Instant))| RefusedDeletion {
+            uid: uid.clone(),
+            why: why.clone(),
+            ago: since.elapsed(),
+        };
+        self.refused.iter().map(refused).collect()
     }
 }
 
@@ -132,11 +136,11 @@ impl AgentContext {
         memory.clone()
     }
 
-    /// Remembers that the API server refused to delete an object.
+    /// Remembers that the API server did not delete an object.
     pub(super) fn refused_deletion(&self, key: &(String, String), uid: &str, why: &str) {
-        let why = format!("the API server refuses to delete {why}");
+        let why = format!("the API server does not delete {why}");
         warn!(namespace = key.0, name = key.1, "{why}");
-        self.remember(key, |memory| memory.refused = Some((uid.to_owned(), why, Instant::now())));
+        self.remember(key, |memory| drop(memory.refused.insert(uid.to_owned(), (why, Instant::now()))));
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {

@@ -98,6 +98,13 @@ pub fn is_conflict(error: &kube::Error) -> bool {
         || status.code == 422 && status.message.contains("must be specified for an update"))
 }
 
+/// True if a precondition of a request did not hold: the uid or the version of the object is another one. A webhook can also
+/// answer with this code, and other words.
+#[must_use]
+pub fn is_precondition(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.message.contains("recondition"))
+}
+
 /// True if nothing can be created because the namespace is being deleted.
 #[must_use]
 pub fn is_namespace_terminating(error: &kube::Error) -> bool {

@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 
 use crate::{apply::events, context::AgentContext, observe::snapshot::MemberSnapshot};
 use mczk_rules::agent::decide::events::AgentEventReason;
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found, refusal};
+use mczk_runtime::failure::{During, Error, is_not_found, is_precondition};
 
-/// Deletes an object by its name and these preconditions. False if they do not hold any more, or if the API server refuses:
-/// the agent remembers that.
+/// Deletes an object by its name and these preconditions. False if they do not hold any more, or if the API server answers with
+/// another error: the agent remembers that.
 pub(super) async fn delete<K>(
     key: &(String, String),
     api: &Api<K>,
@@ -31,15 +31,14 @@ where
             context.metrics.wrote(kind, "delete");
             Ok(true)
         }
-        Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(false),
-        Err(error) => match refusal(&error) {
-            Some(why) => {
-                let uid = params.preconditions.as_ref().and_then(|preconditions| preconditions.uid.as_deref());
-                context.refused_deletion(key, uid.unwrap_or_default(), &format!("{kind} {name}: {why}"));
-                Ok(false)
-            }
-            None => Err(error).during(|| format!("deleting {kind} {name}")),
-        },
+        Err(error) if is_not_found(&error) || is_precondition(&error) => Ok(false),
+        // Whatever the code is: a webhook may answer with any, and one that does not answer makes 500.
+        Err(kube::Error::Api(status)) => {
+            let uid = params.preconditions.as_ref().and_then(|preconditions| preconditions.uid.as_deref());
+            context.refused_deletion(key, uid.unwrap_or_default(), &format!("{kind} {name}: {}", status.message));
+            Ok(false)
+        }
+        Err(error) => Err(error).during(|| format!("deleting {kind} {name}")),
     }
 }
 

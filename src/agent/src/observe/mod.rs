@@ -89,7 +89,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         probes,
         refused_probe: memory.refused_probe.clone(),
         claims: claims.iter().filter_map(volumes::claim).collect(),
-        refused_deletion: memory.refused_deletion(),
+        refused_deletions: memory.refused_deletions(),
         gone,
         remaining: remaining(&live),
         tombstones,

@@ -1,6 +1,10 @@
 //! What the agent read of one object, with what it needs to act on it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use kube::ResourceExt;
 
@@ -39,6 +43,10 @@ impl MemberSnapshot {
         let locked = |view: &ServerReport| view.restart_lock.as_ref().is_some_and(|lock| lock.holder == *holder);
         let held = self.observation.views.iter().any(locked);
         memory.locked_since = begin(held, memory.locked_since);
+        let claims = self.observation.claims.iter().map(|claim| &claim.uid);
+        let uids: BTreeSet<&String> =
+            claims.chain(self.observation.servers.iter().map(|(_, server)| &server.uid)).collect();
+        memory.refused.retain(|uid, _| uids.contains(uid));
         let unready = self.observation.servers.iter().map(|(_, server)| server).filter(|server| !server.may_serve());
         let since = |uid: &String| memory.unready_since.get(uid).copied().unwrap_or_else(Instant::now);
         memory.unready_since = unready.map(|server| (server.uid.clone(), since(&server.uid))).collect();

@@ -131,7 +131,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         probes: Vec::new(),
         refused_probe: None,
         claims: Vec::new(),
-        refused_deletion: None,
+        refused_deletions: Vec::new(),
         gone: BTreeSet::new(),
         remaining: BTreeSet::new(),
         tombstones: BTreeSet::new(),

@@ -484,7 +484,7 @@ pub fn with_restart_inputs<T>(
         quorum: sight.quorum.as_ref(),
         formed: true,
         synced_voters: sight.synced_voters().filter(|_| world.broken != Broken::BelieveStaleLeader),
-        ending: &ending.iter().map(String::as_str).collect(),
+        kept: &ending.iter().map(|pod| (pod.as_str(), "its volume is being deleted")).collect(),
         lock: sight.lock(),
         holder: &cluster.to_string(),
     })

@@ -30,7 +30,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         probes: vec![],
         refused_probe: None,
         claims: vec![],
-        refused_deletion: None,
+        refused_deletions: vec![],
         gone: BTreeSet::new(),
         remaining: BTreeSet::new(),
         tombstones: BTreeSet::new(),

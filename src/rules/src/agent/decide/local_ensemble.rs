@@ -1,6 +1,6 @@
 //! The incarnation of the accepted server list, in this cluster.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeMap;
 
 use kube_core::ResourceExt;
 
@@ -8,7 +8,7 @@ use crate::agent::{
     decide::{
         accept::{self, Acceptance},
         local_server::LocalServer,
-        observation::Observation,
+        observation::{Claim, Observation, RefusedDeletion},
         quorum::Quorum,
         replica_floor::Voters,
     },
@@ -22,8 +22,8 @@ use mczk_api::{
     zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
 };
 
-/// How long the agent waits after the API server refused a deletion. Policies and rights change rarely.
-const REFUSAL_LASTS: Duration = Duration::from_secs(30);
+/// Why a pod stays although its restart is due.
+const VOLUME_ENDS: &str = "its volume is being deleted, and would end with the pod";
 
 /// The incarnation of the accepted server list, in this cluster.
 #[allow(clippy::struct_excessive_bools)] // independent facts
@@ -129,21 +129,27 @@ impl<'a> LocalEnsemble<'a> {
         sets.into_iter().all(|set| set.revision.as_ref() == Some(revision))
     }
 
-    /// Pods of its servers whose volumes are being deleted.
-    pub(super) fn ending_volumes(&self) -> BTreeSet<&str> {
-        let ends = |pod: &str| self.observation.claims.iter().any(|claim| claim.ending && claim.name == claim_of(pod));
-        self.servers.iter().map(|server| server.pod.as_str()).filter(|pod| ends(pod)).collect()
+    /// Pods of its servers that must stay, and why.
+    pub(super) fn kept_pods(&self) -> BTreeMap<&str, &str> {
+        let why = |server: &LocalServer| {
+            let refused = self.observation.refused_deletion(&server.uid).filter(|refused| refused.is_recent());
+            let ends = self.claim_of(server).is_some_and(|claim| claim.ending);
+            refused.map(|refused| refused.why.as_str()).or_else(|| ends.then_some(VOLUME_ENDS))
+        };
+        self.servers.iter().filter_map(|server| Some((server.pod.as_str(), why(server)?))).collect()
     }
 
-    /// The pod whose deletion, or that of its volume, the API server has just refused, and why. The agent tries again after
-    /// [`REFUSAL_LASTS`].
-    pub(super) fn refused_deletion(&self) -> Option<(&str, &str)> {
-        let refused = self.observation.refused_deletion.as_ref().filter(|refused| refused.ago < REFUSAL_LASTS)?;
-        let claim = self.observation.claims.iter().find(|claim| claim.uid == refused.uid);
-        let concerned = |server: &&LocalServer| {
-            server.uid == refused.uid || claim.is_some_and(|claim| claim.name == claim_of(&server.pod))
-        };
-        Some((&self.servers.iter().find(concerned)?.pod, &refused.why))
+    /// True if the API server has just refused to delete the pod of a server, or its claim.
+    pub(super) fn is_refused(&self, id: i32) -> bool {
+        let server = self.servers.iter().find(|server| server.id == Some(id));
+        let uids = server.into_iter().flat_map(|server| {
+            [Some(&server.uid), self.claim_of(server).map(|claim| &claim.uid)].into_iter().flatten()
+        });
+        uids.into_iter().filter_map(|uid| self.observation.refused_deletion(uid)).any(RefusedDeletion::is_recent)
+    }
+
+    fn claim_of(&self, server: &LocalServer) -> Option<&Claim> {
+        self.observation.claims.iter().find(|claim| claim.name == claim_of(&server.pod))
     }
 
     pub(super) fn lacks_client_certificates(&self) -> bool {

@@ -102,7 +102,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         progress: acts.then(|| progress::describe(&ensemble, &replicas, &restart)),
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
-        replacing: replace::describe(&replace),
+        replacing: replace::describe(observation, &replace),
         unexplained: removal.unexplained,
         certificates: client.message,
         expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),

@@ -49,7 +49,7 @@ pub struct Claim {
     pub ending: bool,
 }
 
-/// The API server refused to delete an object: a right is missing, or an admission policy forbids it.
+/// The API server did not delete an object: a right is missing, an admission policy forbids it, or a webhook does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedDeletion {
     /// Uid of the claim or the pod.
@@ -58,6 +58,14 @@ pub struct RefusedDeletion {
     pub why: String,
     /// How long ago.
     pub ago: Duration,
+}
+
+impl RefusedDeletion {
+    /// True if the agent does not try again yet. Policies and rights change rarely.
+    #[must_use]
+    pub fn is_recent(&self) -> bool {
+        self.ago < Duration::from_secs(30)
+    }
 }
 
 /// Everything that a decision depends on.
@@ -79,8 +87,8 @@ pub struct Observation {
     pub refused_probe: Option<String>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
-    /// The last deletion of a claim or a pod that the API server refused.
-    pub refused_deletion: Option<RefusedDeletion>,
+    /// The deletions of claims and pods that failed when they were last tried.
+    pub refused_deletions: Vec<RefusedDeletion>,
     /// Uids of pods whose node exists no longer.
     pub gone: BTreeSet<String>,
     /// Incarnations that still have any object except claims.
@@ -116,6 +124,12 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Why an object was not deleted when that was last tried.
+    #[must_use]
+    pub(crate) fn refused_deletion(&self, uid: &str) -> Option<&RefusedDeletion> {
+        self.refused_deletions.iter().find(|refused| refused.uid == uid)
+    }
+
     /// True if new pods could not start, because the certificates for clients that they mount are missing. Suspended servers
     /// do not mount them.
     #[must_use]

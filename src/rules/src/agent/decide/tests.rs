@@ -724,15 +724,93 @@ fn a_refused_deletion_is_reported_and_frees_the_lock(#[case] with_volume: bool, 
         let mut cluster = going(with_volume, held);
         assert!(deletes(&cluster.reconcile()));
         let refused = |ago| RefusedDeletion { uid: uid.to_owned(), why: "no policy allows it".to_owned(), ago };
-        cluster.observation.refused_deletion = Some(refused(Duration::ZERO));
+        cluster.observation.refused_deletions = vec![refused(Duration::ZERO)];
         let decision = cluster.reconcile();
         assert!(!deletes(&decision), "{decision:?}");
         assert_eq!(matches!(decision.restart, RestartStep::Release(_)), held, "{:?}", decision.restart);
         let conditions = serde_json::to_string(&decision.status.conditions).unwrap();
         assert_eq!(conditions.contains("no policy allows it"), with_volume || !held, "{conditions}");
-        cluster.observation.refused_deletion = Some(refused(Duration::from_secs(30)));
-        assert!(deletes(&cluster.reconcile()), "the agent tries again");
+        cluster.observation.refused_deletions = vec![refused(Duration::from_secs(30))];
+        let decision = cluster.reconcile();
+        assert!(deletes(&decision), "the agent tries again");
+        let conditions = serde_json::to_string(&decision.status.conditions).unwrap();
+        assert_eq!(conditions.contains("no policy allows it"), with_volume, "the cause stays until a try succeeds");
     }
+}
+
+/// Server 1 serves, and its volume ends with its pod. It may not stop while server 2 is down, and server 2 does not wait for it.
+#[rstest]
+#[case::requested(true)]
+#[case::begun_too(false)]
+fn a_deletion_that_has_to_wait_holds_up_no_other_one(#[case] requested: bool) {
+    let mut cluster = going(requested, false);
+    let down = ServerReport { accepted_epoch: 1, ..report(2, Mode::Looking, false) };
+    cluster.observation.servers[1].1 = LocalServer { view: Some(down.clone()), ..server(1, "r1") };
+    cluster.observation.views.retain(|view| view.id != Some(2));
+    cluster.observation.views.push(down);
+    cluster.observation.claims[0].ending = !requested;
+    cluster.observation.claims.insert(0, Claim { ending: true, ..fixtures::claim("data-zk-abc-0", "abc") });
+    let decision = cluster.reconcile();
+    assert!(
+        matches!(&decision.replace, ReplaceStep::Delete(deletion) if deletion.server == 2),
+        "{:?}",
+        decision.replace
+    );
+}
+
+/// The user takes a request back by hand, after the claim was deleted.
+#[test]
+fn a_request_that_is_none_stops_no_deletion_that_has_begun() {
+    let mut cluster = going(true, false);
+    cluster.observation.claims[0].ending = true;
+    let annotations = cluster.observation.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(REPLACE_VOLUME.to_owned(), String::new());
+    assert!(matches!(cluster.reconcile().replace, ReplaceStep::Delete(_)));
+}
+
+/// What the API server refuses of one server holds up no other one.
+#[test]
+fn a_refused_deletion_holds_up_neither_the_pod_of_a_refused_claim_nor_other_pods() {
+    let refused =
+        |uid: &str| RefusedDeletion { uid: uid.to_owned(), why: "no policy allows it".to_owned(), ago: Duration::ZERO };
+    let restarts = |cluster: &mut Cluster| match cluster.reconcile().restart {
+        RestartStep::RestartServing { pod, .. } => pod,
+        other => panic!("{other:?}"),
+    };
+    let mut cluster = going(true, false);
+    cluster.observation.servers[1].1.revision = "r0".into();
+    cluster.observation.refused_deletions = vec![refused("uid-data-zk-abc-1")];
+    assert_eq!(restarts(&mut cluster), "zk-abc-1");
+    let mut cluster = going(false, false);
+    cluster.observation.servers[0].1.revision = "r0".into();
+    assert_eq!(restarts(&mut cluster), "zk-abc-0");
+    cluster.observation.refused_deletions = vec![refused("r1-0")];
+    assert_eq!(restarts(&mut cluster), "zk-abc-1");
+}
+
+/// The lock is for all clusters: it ends although the deletion fails again and again, for whatever cause.
+#[test]
+fn a_replacement_releases_the_lock_after_its_limit() {
+    let mut cluster = going(true, true);
+    assert!(matches!(cluster.reconcile().replace, ReplaceStep::Delete(_)));
+    cluster.observation.locked_for = restart::LOCK_LIMIT;
+    let decision = cluster.reconcile();
+    assert!(matches!((decision.replace, decision.restart), (ReplaceStep::Wait(_), RestartStep::Release(_))));
+}
+
+/// An agent holds the lock, and its spec is not accepted any more. Other clusters go on once its server is back.
+#[test]
+fn an_agent_that_does_not_act_hands_the_lock_back() {
+    let mut cluster = serving();
+    let lock = RestartLock { holder: "m1".into(), server: 1 };
+    cluster.observation.views.iter_mut().for_each(|view| view.restart_lock = Some(lock.clone()));
+    cluster.observation.object.spec.spec_hash = None;
+    cluster.stored();
+    assert_eq!(cluster.reconcile().restart, RestartStep::Release(lock.clone()));
+    cluster.observation.servers[0].1.view = None;
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)), "it may be on its way back");
+    cluster.observation.locked_for = restart::LOCK_LIMIT;
+    assert_eq!(cluster.reconcile().restart, RestartStep::Release(lock));
 }
 
 #[test]
@@ -760,4 +838,8 @@ fn a_suspended_server_with_an_ending_volume_keeps_its_pod() {
     assert!(matches!(cluster.reconcile().restart, RestartStep::Restart { .. }));
     cluster.observation.claims = vec![Claim { ending: true, ..fixtures::claim("data-zk-abc-1", "abc") }];
     assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)));
+    // Another one that does not answer gets a new pod meanwhile.
+    cluster.observation.servers[0].1.view = None;
+    let restarts = cluster.reconcile().restart;
+    assert!(matches!(&restarts, RestartStep::Restart { pod, .. } if pod == "zk-abc-0"), "{restarts:?}");
 }

@@ -12,7 +12,12 @@ use kube_core::ResourceExt;
 pub use inputs::ReplaceInputs;
 pub use rule::{ReplaceStep, VolumeDeletion, may_decide_again, may_delete, next_step};
 
-use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas, restart};
+use crate::agent::decide::{
+    local_ensemble::LocalEnsemble,
+    observation::{Observation, RefusedDeletion},
+    replicas::Replicas,
+    restart,
+};
 use mczk_api::contract::{cause::Cause, conditions::Reason, replace_request::ReplaceRequest};
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> ReplaceStep {
@@ -20,46 +25,57 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
     if !acts || ensemble.list.phase.is_suspended() {
         return ReplaceStep::Nothing;
     }
-    let request = match ReplaceRequest::of(observation.object.annotations()).transpose() {
-        Ok(request) => request,
-        Err(no_request) => return ReplaceStep::Wait(format!("No volume is replaced: {no_request}")),
-    };
-    let ending = ensemble.ending_volumes();
+    let request = ReplaceRequest::of(observation.object.annotations()).transpose();
+    let kept = ensemble.kept_pods();
     let step = next_step(ReplaceInputs {
-        request: request.as_ref(),
+        request: request.as_ref().ok().and_then(Option::as_ref),
         claims: &observation.claims,
         incarnation: ensemble.incarnation,
         gone: &observation.gone,
         cluster: ensemble.cluster,
         listed: &ensemble.list.servers,
         views: &observation.views,
-        restart: restart::inputs(ensemble, replicas, &ending),
+        restart: restart::inputs(ensemble, replicas, &kept),
     });
-    let refused = |deletion: &VolumeDeletion| ensemble.refused_deletion().filter(|(pod, _)| *pod == deletion.pod);
-    match step {
-        ReplaceStep::Delete(deletion) if refused(&deletion).is_some() => {
-            let why = refused(&deletion).map(|(_, why)| deletion.waits(why));
-            why.map_or(ReplaceStep::Nothing, ReplaceStep::Wait)
-        }
-        // The new pod could not start.
-        ReplaceStep::Delete(deletion) if ensemble.lacks_client_certificates() => {
-            ReplaceStep::Wait(deletion.waits("certificates for clients have not reached this cluster"))
-        }
-        ReplaceStep::Delete(deletion) if !ensemble.sets_are_current() => {
-            ReplaceStep::Wait(deletion.waits("the StatefulSet controller has not seen the newest spec"))
-        }
-        step => step,
+    match (step, request) {
+        (ReplaceStep::Nothing, Err(no_request)) => ReplaceStep::Wait(format!("No volume is replaced: {no_request}")),
+        (ReplaceStep::Delete(deletion), _) => unless_delayed(ensemble, deletion),
+        (step, _) => step,
     }
 }
 
-/// Reason and message of the condition `Replacing`.
-pub(super) fn describe(step: &ReplaceStep) -> Option<Cause> {
+/// The deletion that the servers allow, unless something else speaks against it.
+fn unless_delayed(ensemble: &LocalEnsemble<'_>, deletion: VolumeDeletion) -> ReplaceStep {
+    let why = match refused(ensemble.observation, &deletion) {
+        Some(refused) if refused.is_recent() => refused.why.as_str(),
+        // The new pod could not start.
+        _ if ensemble.lacks_client_certificates() => "certificates for clients have not reached this cluster",
+        _ if !ensemble.sets_are_current() => "the StatefulSet controller has not seen the newest spec",
+        _ if deletion.held && ensemble.observation.locked_for >= restart::LOCK_LIMIT => {
+            "it held the restart lock for too long. Other servers come first"
+        }
+        _ => return ReplaceStep::Delete(deletion),
+    };
+    ReplaceStep::Wait(deletion.waits(why))
+}
+
+fn refused<'a>(observation: &'a Observation, deletion: &VolumeDeletion) -> Option<&'a RefusedDeletion> {
+    let of = |uid: &str| observation.refused_deletion(uid);
+    of(&deletion.claim.uid).or_else(|| of(&deletion.uid))
+}
+
+/// Reason and message of the condition `Replacing`. A deletion that is tried again keeps its cause until it succeeds.
+pub(super) fn describe(observation: &Observation, step: &ReplaceStep) -> Option<Cause> {
     match step {
         ReplaceStep::Nothing => None,
         ReplaceStep::Wait(why) => Some(Cause::new(Reason::ReplacementWaits, why)),
-        ReplaceStep::Delete(deletion) => {
-            let message = format!("The volume of {} is being replaced, for server {}", deletion.pod, deletion.server);
-            Some(Cause::new(Reason::ReplacingVolume, message))
-        }
+        ReplaceStep::Delete(deletion) => Some(refused(observation, deletion).map_or_else(
+            || {
+                let message =
+                    format!("The volume of {} is being replaced, for server {}", deletion.pod, deletion.server);
+                Cause::new(Reason::ReplacingVolume, message)
+            },
+            |refused| Cause::new(Reason::ReplacementWaits, deletion.waits(&refused.why)),
+        )),
     }
 }

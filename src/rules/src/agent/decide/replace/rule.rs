@@ -60,12 +60,18 @@ fn waits(pod: &str, why: &str) -> String {
     format!("The volume of {pod} is not replaced: {why}")
 }
 
-/// What becomes of the request, or of a deletion that has begun.
+/// What becomes of the request, and of deletions that have begun. The first deletion that may go on does, so that none waits for
+/// another one. Users read about their request first.
 #[must_use]
 pub fn next_step(inputs: ReplaceInputs<'_>) -> ReplaceStep {
-    let Some(ClaimOfServer { claim, server, named }) = begun(inputs).or_else(|| requested(inputs)) else {
-        return ReplaceStep::Nothing;
-    };
+    let requested = requested(inputs).map(|claim| step_of(inputs, &claim));
+    let mut all: Vec<ReplaceStep> = begun(inputs).map(|claim| step_of(inputs, &claim)).chain(requested).collect();
+    let first = all.iter().position(|step| matches!(step, ReplaceStep::Delete(_)));
+    first.map(|first| all.swap_remove(first)).or_else(|| all.pop()).unwrap_or(ReplaceStep::Nothing)
+}
+
+fn step_of(inputs: ReplaceInputs<'_>, claim: &ClaimOfServer<'_>) -> ReplaceStep {
+    let ClaimOfServer { claim, server, named } = *claim;
     let Some(server) = server else {
         let more = if claim.ending { ". Kubernetes is deleting it: a finalizer may hold it" } else { "" };
         return ReplaceStep::Wait(format!("No pod uses {} at the moment{more}", claim.name));
@@ -90,12 +96,12 @@ fn claims(inputs: ReplaceInputs<'_>) -> impl Iterator<Item = (&Claim, Option<&Lo
     inputs.claims.iter().filter(own).map(move |claim| (claim, server(claim)))
 }
 
-/// A claim that Kubernetes is deleting while its pod runs. Nothing brings it back, so no request is needed: the agent ends the
+/// Claims that Kubernetes is deleting while their pods run. Nothing brings them back, so no request is needed: the agent ends a
 /// pod when the other servers allow it, before the pod ends at another moment.
-fn begun(inputs: ReplaceInputs<'_>) -> Option<ClaimOfServer<'_>> {
-    let runs = |server: &LocalServer| !server.terminating || inputs.gone.contains(&server.uid);
-    let (claim, server) = claims(inputs).find(|(claim, server)| claim.ending && server.is_some_and(runs))?;
-    Some(ClaimOfServer { claim, server, named: None })
+fn begun(inputs: ReplaceInputs<'_>) -> impl Iterator<Item = ClaimOfServer<'_>> {
+    let runs = move |server: &LocalServer| !server.terminating || inputs.gone.contains(&server.uid);
+    let begun = claims(inputs).filter(move |(claim, server)| claim.ending && server.is_some_and(runs));
+    begun.map(|(claim, server)| ClaimOfServer { claim, server, named: None })
 }
 
 /// The claim of the request. There is none if it is gone, or in another cluster.

@@ -1,18 +1,22 @@
 //! Server 2 of cluster m2 is to get an empty volume, as the agent of m2 sees it.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rstest::rstest;
 
 use super::*;
 use crate::agent::decide::{
     drain::{Drain, Stay},
-    fixtures::{claim, report},
+    fixtures::{claim, observation, report},
     local_server::LocalServer,
     observation::Claim,
     quorum::Quorum,
     restart::{RestartInputs, SILENCE},
 };
+use crate::fixtures::zookeeper;
 use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
@@ -123,7 +127,7 @@ impl Scene {
                 quorum: quorum.as_ref(),
                 formed: true,
                 synced_voters: views.iter().find_map(|view| view.synced_voters),
-                ending: &BTreeSet::new(),
+                kept: &BTreeMap::new(),
                 lock: self.lock.as_ref(),
                 holder: HOLDER,
             },
@@ -281,7 +285,7 @@ fn a_server_of_the_same_cluster(
             quorum: None,
             formed: true,
             synced_voters: None,
-            ending: &BTreeSet::new(),
+            kept: &BTreeMap::new(),
             lock: None,
             holder: HOLDER,
         }),
@@ -361,11 +365,12 @@ fn a_claim_without_a_pod_waits() {
 
 #[test]
 fn users_see_what_the_agent_waits_for() {
-    assert_eq!(describe(&ReplaceStep::Nothing), None);
-    let waits = describe(&scene(3).stopped(2).stopped(3).step()).unwrap();
+    let nothing = observation(zookeeper(serde_json::json!({})));
+    assert_eq!(describe(&nothing, &ReplaceStep::Nothing), None);
+    let waits = describe(&nothing, &scene(3).stopped(2).stopped(3).step()).unwrap();
     assert_eq!(waits.reason, Reason::ReplacementWaits);
     assert!(waits.message.starts_with("The volume of zk-abc-0 is not replaced: without server 2"), "{waits:?}");
-    let begins = describe(&scene(3).stopped(2).step()).unwrap();
+    let begins = describe(&nothing, &scene(3).stopped(2).step()).unwrap();
     assert_eq!(begins.reason, Reason::ReplacingVolume);
 }
 

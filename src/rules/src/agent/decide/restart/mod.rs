@@ -5,33 +5,36 @@ mod rule;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 pub(super) use rule::check_restart;
 pub(crate) use rule::next_suspended;
 pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
 
 use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas};
-use mczk_api::{contract::control_api::Mode, zookeeper::Role};
+use mczk_api::{
+    contract::control_api::{Mode, RestartLock},
+    zookeeper::Role,
+};
 
 /// How long the agent holds the restart lock for a server that does not come back.
-const LOCK_LIMIT: Duration = Duration::from_secs(600);
+pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(600);
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> RestartStep {
+    let observation = ensemble.observation;
+    let kept = ensemble.kept_pods();
+    let inputs = inputs(ensemble, replicas, &kept);
+    let lock = inputs.lock.filter(|lock| lock.holder == observation.holder);
     if !acts {
-        return RestartStep::Nothing;
+        return lock.map_or(RestartStep::Nothing, |lock| hand_back(ensemble, lock));
     }
-    let ending = ensemble.ending_volumes();
     if ensemble.list.phase.is_suspended() {
-        return match next_suspended(&ensemble.revision(), &ensemble.servers, &ending) {
+        return match next_suspended(&ensemble.revision(), &ensemble.servers, &kept) {
             RestartStep::Restart { .. } if !ensemble.sets_are_current() => wait_for_sets(),
-            step => unless_refused(ensemble, step),
+            step => step,
         };
     }
-    let observation = ensemble.observation;
-    let inputs = inputs(ensemble, replicas, &ending);
-    let lock = inputs.lock;
-    match unless_refused(ensemble, next_step(inputs)) {
+    match next_step(inputs) {
         RestartStep::RestartServing { held: true, .. } if ensemble.lacks_client_certificates() => {
             lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
         }
@@ -41,12 +44,26 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
         RestartStep::Restart { .. } | RestartStep::RestartServing { .. } if !ensemble.sets_are_current() => {
             wait_for_sets()
         }
-        RestartStep::Wait(why) => match lock.filter(|lock| lock.holder == observation.holder) {
-            // The server does not come back: other agents may restart theirs.
-            Some(lock) if observation.locked_for >= LOCK_LIMIT => RestartStep::Release(lock.clone()),
+        // The server does not come back, or its deletion was refused: other agents may restart theirs.
+        RestartStep::Wait(why) => match lock {
+            Some(lock) if observation.locked_for >= LOCK_LIMIT || ensemble.is_refused(lock.server) => {
+                RestartStep::Release(lock.clone())
+            }
             _ => RestartStep::Wait(why),
         },
         step => step,
+    }
+}
+
+/// What becomes of the lock of an agent that restarts nothing any more: its server comes back, leaves, or takes too long.
+fn hand_back(ensemble: &LocalEnsemble<'_>, lock: &RestartLock) -> RestartStep {
+    let server = ensemble.servers.iter().find(|server| server.id == Some(lock.server));
+    let is_back = server.is_some_and(|server| server.serving() && server.view.iter().any(|view| view.synced));
+    let has_left = ensemble.quorum.as_ref().is_some_and(|quorum| !quorum.voters().contains(&lock.server));
+    if is_back || has_left || ensemble.observation.locked_for >= LOCK_LIMIT {
+        RestartStep::Release(lock.clone())
+    } else {
+        RestartStep::Wait(format!("Server {} is being started", lock.server))
     }
 }
 
@@ -54,7 +71,7 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
 pub(super) fn inputs<'a>(
     ensemble: &'a LocalEnsemble<'_>,
     replicas: &Replicas,
-    ending: &'a BTreeSet<&'a str>,
+    kept: &'a BTreeMap<&'a str, &'a str>,
 ) -> RestartInputs<'a> {
     let observation = ensemble.observation;
     let serving = || observation.views.iter().filter(|view| view.serving);
@@ -68,27 +85,9 @@ pub(super) fn inputs<'a>(
         quorum: ensemble.quorum.as_ref(),
         formed: ensemble.formed,
         synced_voters: leaders.max_by_key(|view| view.zxid).and_then(|view| view.synced_voters),
-        ending,
+        kept,
         lock: serving().find_map(|view| view.restart_lock.as_ref()),
         holder: &observation.holder,
-    }
-}
-
-/// The step, or what follows if the API server refused to delete that pod or its volume: the agent waits, and other agents may
-/// restart their servers.
-fn unless_refused(ensemble: &LocalEnsemble<'_>, step: RestartStep) -> RestartStep {
-    let Some((refused, why)) = ensemble.refused_deletion() else { return step };
-    let server = ensemble.servers.iter().find(|server| server.pod == refused);
-    let held = ensemble.observation.views.iter().filter_map(|view| view.restart_lock.as_ref()).find(|lock| {
-        lock.holder == ensemble.observation.holder && server.is_some_and(|server| server.id == Some(lock.server))
-    });
-    match (step, held) {
-        (step @ RestartStep::Release(_), _) => step,
-        (_, Some(held)) => RestartStep::Release(held.clone()),
-        (RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. }, None) if pod == refused => {
-            RestartStep::Wait(format!("{pod} is not restarted: {why}"))
-        }
-        (step, None) => step,
     }
 }
 

@@ -5,7 +5,7 @@
 //! restart lock, and only while every other voter serves. The leader restarts last, after every other voter has served for a
 //! while: one of them is elected then, and all others must know its address.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::agent::decide::{local_server::LocalServer, quorum::Quorum};
 use mczk_api::{
@@ -17,9 +17,6 @@ use mczk_api::{
 /// How long a server must not have served before it counts as not serving. Elections take a while, and the agent restarts no
 /// server during one. A server whose `ZooKeeper` is known not to run counts at once.
 pub const SILENCE: Duration = Duration::from_secs(20);
-
-/// Why a server stays although its restart is due.
-const VOLUME_ENDS: &str = "its volume is being deleted, and would end with the pod";
 
 /// What the next restart depends on.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +35,8 @@ pub struct RestartInputs<'a> {
     pub formed: bool,
     /// Synced voters that follow the leader, by the leader's report.
     pub synced_voters: Option<i32>,
-    /// Pods whose volumes are being deleted: such a volume ends with its pod.
-    pub ending: &'a BTreeSet<&'a str>,
+    /// Pods that must stay, and why: a volume would end with the pod, or the API server has just refused to delete it.
+    pub kept: &'a BTreeMap<&'a str, &'a str>,
     /// The restart lock, if it is held.
     pub lock: Option<&'a RestartLock>,
     /// This agent's name as holder of the restart lock.
@@ -95,7 +92,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     // A server that cannot leave a drained node would stay down, and one whose volume is being deleted would lose it.
     let stays = |server: &&LocalServer| {
-        inputs.ending.contains(server.pod.as_str()) || may_serve(server) && cannot_leave(server).is_some()
+        inputs.kept.contains_key(server.pod.as_str()) || may_serve(server) && cannot_leave(server).is_some()
     };
     let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
@@ -114,8 +111,8 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     match candidates.first() {
         None => match staying.first() {
             Some(server) => {
-                let ends = || VOLUME_ENDS.to_owned();
-                RestartStep::Wait(waits(server, &cannot_leave(server).unwrap_or_else(ends)))
+                let kept = || inputs.kept.get(server.pod.as_str()).map(|why| (*why).to_owned());
+                RestartStep::Wait(waits(server, &cannot_leave(server).or_else(kept).unwrap_or_default()))
             }
             None => RestartStep::Nothing,
         },
@@ -184,16 +181,21 @@ fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
 /// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new
 /// pod can report what its volume holds. All others stay as they are.
 #[must_use]
-pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], ending: &BTreeSet<&str>) -> RestartStep {
+pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], kept: &BTreeMap<&str, &str>) -> RestartStep {
     let unreachable = |server: &&LocalServer| {
         server.view.is_none() && !server.ready && !server.terminating && server.outdated(revision)
     };
-    match servers.iter().filter(unreachable).max_by_key(|server| server.unready_for) {
-        None => RestartStep::Nothing,
+    let why = |server: &LocalServer| kept.get(server.pod.as_str());
+    let (staying, others): (Vec<_>, Vec<_>) =
+        servers.iter().filter(unreachable).partition(|server| why(server).is_some());
+    match others.into_iter().max_by_key(|server| server.unready_for) {
+        None => {
+            let waits = |server: &LocalServer| Some(RestartStep::Wait(waits(server, why(server)?)));
+            staying.first().and_then(|server| waits(server)).unwrap_or(RestartStep::Nothing)
+        }
         Some(server) if server.unready_for < SILENCE => {
             RestartStep::Wait(format!("{} does not answer at the moment", server.pod))
         }
-        Some(server) if ending.contains(server.pod.as_str()) => RestartStep::Wait(waits(server, VOLUME_ENDS)),
         Some(server) => restart(server),
     }
 }
@@ -221,7 +223,7 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
     }
     match check_restart(inputs, server) {
         // With its pod, its volume would end.
-        Ok(id) if !inputs.ending.contains(server.pod.as_str()) => restart_serving(server, id, true),
+        Ok(id) if !inputs.kept.contains_key(server.pod.as_str()) => restart_serving(server, id, true),
         // Another agent may have to restart a server before this one can.
         _ => RestartStep::Release(lock.clone()),
     }

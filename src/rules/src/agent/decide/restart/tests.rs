@@ -2,6 +2,7 @@
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::agent::decide::{
@@ -113,7 +114,7 @@ impl World {
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
-            ending: &BTreeSet::new(),
+            kept: &BTreeMap::new(),
             lock: lock.as_ref(),
             holder: HOLDER,
         };
@@ -294,7 +295,7 @@ impl Federation {
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
-            ending: &BTreeSet::new(),
+            kept: &BTreeMap::new(),
             lock: lock.as_ref(),
             holder: &name(cluster),
         })
@@ -378,7 +379,7 @@ fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BT
         quorum: Some(&quorum),
         formed: true,
         synced_voters: None,
-        ending: &ending,
+        kept: &ending.iter().map(|pod| (*pod, "its volume ends")).collect(),
         lock: Some(&lock),
         holder: HOLDER,
     });
