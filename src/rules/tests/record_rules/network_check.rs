@@ -1,0 +1,143 @@
+//! The network check before the first server.
+
+use super::*;
+
+/// The plan for a first deployment that requires the check. Each cluster reports this, for the round of the request unless it
+/// names another one.
+fn checked(reports: &[(&str, Value)]) -> (World, Plan) {
+    let mut world = World::new(&json!({ "network": { "preflight": "Required" } }));
+    world.pass();
+    world.pass();
+    let round = request(&world.plan()).expect("a request")["round"].clone();
+    for (cluster, report) in reports {
+        let mut report = report.clone();
+        if report["round"].is_null() {
+            report["round"] = round.clone();
+        }
+        world.report(cluster)["preflight"] = report;
+    }
+    let plan = world.plan();
+    (world, plan)
+}
+
+fn passed(clusters: &[&'static str]) -> Vec<(&'static str, Value)> {
+    clusters.iter().map(|cluster| (*cluster, json!({}))).collect()
+}
+
+fn problem(to: &str, more: &Value) -> Value {
+    let mut problem = json!({ "to": to, "host": format!("zk-0.{to}") });
+    problem.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({ "problems": [problem] })
+}
+
+#[rstest]
+#[case::no_report(passed(&["m1", "m3"]), "NetworkUnchecked", "clusters: m2. No server starts")]
+#[case::name_missing(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m1", &json!({ "problem": "NoSuchName" })))]].concat(),
+    "NetworkBroken", "m3 to m1: zk-0.m1: NoSuchName. Mend"
+)]
+#[case::port_blocked(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m2", &json!({ "problem": "TimedOut", "port": 3888 })))]].concat(),
+    "NetworkBroken", "m3 to m2: zk-0.m2 port 3888: TimedOut. Mend"
+)]
+#[case::wrong_cluster_id(
+    [passed(&["m2", "m3"]), vec![("m1", problem("m2", &json!({ "problem": "WrongServer", "port": 8443, "answered": "m3" })))]].concat(),
+    "NetworkBroken", "m1 to m2: zk-0.m2 port 8443: WrongServer (cluster m3 answers). Mend"
+)]
+#[case::more_than_a_report_names(
+    [passed(&["m1", "m2"]), vec![("m3", {
+        let mut report = problem("m1", &json!({ "problem": "NoSuchName" }));
+        report["more"] = json!(40);
+        report
+    })]].concat(),
+    "NetworkBroken", "m3 to m1: zk-0.m1: NoSuchName and 38 more. Mend"
+)]
+#[case::another_round(
+    [passed(&["m1", "m2"]), vec![("m3", json!({ "round": "0123456789abcdef" }))]].concat(),
+    "NetworkUnchecked", "clusters: m3. No server starts"
+)]
+#[case::probe_does_not_run(
+    [passed(&["m1", "m2"]), vec![("m3", json!({ "failure": "Pod zk-0: no node fits its pod" }))]].concat(),
+    "NetworkUnchecked", "m3 (Pod zk-0: no node fits its pod)"
+)]
+fn no_server_starts_before_every_cluster_has_passed_the_check(
+    #[case] reports: Vec<(&str, Value)>,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let (mut world, plan) = checked(&reports);
+    let progressing = progressing(&plan);
+    assert_eq!(progressing.0, reason);
+    assert!(progressing.1.contains(message), "{}", progressing.1);
+    assert!(!starts(&plan) && plan.status.records.is_empty());
+    assert!(request(&plan).is_some());
+    world.wait(1_000_000);
+    assert!(!starts(&world.plan()), "time alone starts no server");
+    assert!(Mutation::with(Some(Mutation::SkipPreflight), || starts(&world.plan())), "the broken rule starts servers");
+    world.edit("/network/preflight", &json!("Skip"));
+    world.pass();
+    assert!(starts(&world.plan()), "the user skips the check");
+}
+
+/// The ensemble existed before, and its server list is lost. With a new list it could form without its data.
+#[rstest]
+#[case::checked("Required")]
+#[case::skipped("Skip")]
+fn no_first_server_starts_where_volumes_of_the_incarnation_are_left(#[case] mode: &str) {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let id = override_rules::read(&policy.spec).ensemble.incarnation.unwrap();
+    let volume = format!("data-zk-{id}-0");
+    world.report("m2")["volumes"] = json!([volume, "data-zk-0000000-0"]);
+    world.edit("/network/preflight", &json!(mode));
+    world.pass();
+    let plan = world.plan();
+    let (reason, message) = progressing(&plan);
+    assert!(!starts(&plan) && plan.status.records.is_empty());
+    assert_eq!(reason, "ServerListUnknown");
+    assert!(message.contains(&format!("are left: {volume} in cluster m2. No server starts")), "{message}");
+    assert!(message.contains("Restore status.ensemble") && !message.contains("to Skip"), "{message}");
+    world.report("m2")["volumes"] = json!([]);
+    world.edit("/network/preflight", &json!("Skip"));
+    world.pass();
+    assert!(starts(&world.plan()), "the user removed what was left");
+}
+
+#[test]
+fn servers_start_with_the_end_of_the_check_and_it_never_returns() {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    assert!(starts(&plan));
+    assert_eq!(request(&plan), None);
+    world.write(&plan);
+    world.settle();
+    // Reports of agents that run no probe.
+    assert!(world.report("m1")["preflight"].is_null());
+    world.edit("/replicas", &json!(7));
+    world.settle();
+    assert_eq!(request(&world.plan()), None);
+}
+
+/// S8: Karmada keeps the last report of a cluster that it does not reach.
+#[test]
+fn a_check_of_an_unreachable_cluster_does_not_count() {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    assert!(starts(&plan));
+    world.unreachable(&["m2"]);
+    assert!(!starts(&world.plan()));
+}
+
+/// The agent of each cluster finds its own name in the request.
+#[test]
+fn the_request_names_the_first_server_of_each_cluster() {
+    let mut world = World::new(
+        &json!({ "network": { "preflight": "Required", "clusterIds": [{ "cluster": "m2", "id": "zwei" }] } }),
+    );
+    world.pass();
+    world.pass();
+    let request = request(&world.plan()).unwrap();
+    let id = request["incarnation"].as_str().unwrap().to_owned();
+    let host = |cluster: &str| format!("zk-{id}-0.{cluster}.zk-{id}.ns.svc.clusterset.local");
+    let names = [("m1", "m1"), ("m2", "zwei"), ("m3", "m3")];
+    let names: Vec<Value> = names.map(|(cluster, id)| json!({ "cluster": cluster, "host": host(id) })).into();
+    assert_eq!(request["names"], json!(names));
+}
