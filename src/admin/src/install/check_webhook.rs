@@ -16,6 +16,7 @@ use crate::{
 };
 use mczk_api::karmada::interpreter::{API_VERSION, ResourceInterpreterWebhook, WebhookClientConfig};
 use mczk_rules::interpreter::wire::{KIND, Operation};
+use mczk_runtime::failure::is_forbidden;
 
 /// Id of the question, which the answer repeats.
 const UID: &str = "mczk-check-webhook";
@@ -57,10 +58,13 @@ impl CheckWebhook {
 /// How the registration calls the webhook.
 async fn registered(karmada: &Client) -> anyhow::Result<WebhookClientConfig> {
     let api: Api<DynamicObject> = Api::all_with(karmada.clone(), &interpreter::resource());
-    let found = api.get_opt(NAME).await.with_context(|| {
-        format!(
-            "cannot read the registration {NAME}: mczk register --only rbac, or mczk install, grants the right to it"
-        )
+    let found = api.get_opt(NAME).await.map_err(|error| {
+        let remedy = if is_forbidden(&error) {
+            "mczk register --only rbac, or mczk install, grants the right to it"
+        } else {
+            "check --kubeconfig and --context, and that karmada-apiserver runs"
+        };
+        anyhow::Error::from(error).context(format!("cannot read the registration {NAME}: {remedy}"))
     })?;
     let found = found.with_context(|| {
         format!("there is no registration {NAME}: run mczk install, or mczk register --only interpreter")

@@ -43,8 +43,8 @@ use mczk_api::mutation;
     name = "mczk",
     version,
     max_term_width = 120,
-    after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line or configuration. Commands that \
-                  only read end with 3 if something waits, differs, is not Ready or does not work."
+    after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line or configuration. status, why, \
+                  plan, diff and doctor end with 3 if something waits, differs, is not Ready or does not work."
 )]
 pub struct Cli {
     #[command(subcommand)]

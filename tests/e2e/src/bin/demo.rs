@@ -27,8 +27,7 @@ async fn main() -> ExitCode {
         "make demo: starts a real Karmada federation with three member clusters and real nodes, in network namespaces of this\n\
          machine. Installs mczk, and declares a ZooKeeper ensemble of five voters over the three clusters. While a client\n\
          writes, it changes a setting, upgrades ZooKeeper, adds and removes voters, kills the leader, drains a node, and\n\
-         cuts off a cluster. Then it {}. Takes 8 minutes; the first time, Karmada and\n\
-         Kubernetes are built before, for about 15 minutes.",
+         cuts off a cluster. Then it {}. Takes 8 minutes.",
         if cli.keep { "leaves everything running" } else { "checks all writes and removes everything" }
     );
     let steps = DEMO.steps.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
