@@ -18,7 +18,7 @@ fn spec(replicas: i32, image: &str, more: Value) -> MultiClusterZooKeeperSpec {
         "replicas": replicas,
         "template": { "image": image, "storage": { "size": "1Gi" } },
         "recordHistoryLimit": 2,
-        // The check adds states and no rule: `src/rules/tests/record_rules.rs` has its cases.
+        // The check adds states and no rule: `src/rules/tests/record_rules` has its cases.
         "network": { "mode": "MCS", "preflight": "Skip" },
     });
     if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
