@@ -580,13 +580,10 @@ async fn a_client_cannot_take_over_the_shared_znodes() {
         world.assign(n, &bootstrap(3));
         world.start(n);
         world.until(&format!("ZooKeeper {n} runs"), || (world.zookeeper(n).len() == 1).then_some(()));
+        world.widen_log(n);
         world.signal_parent(n, "STOP");
     }
-    let client = loop {
-        if let Ok(client) = zookeeper_client::Client::connect(&format!("{}.1:2181", world.net)).await {
-            break client;
-        }
-    };
+    let client = world.client(1).await;
     let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
     client.create("/mczk", b"", &open).await.unwrap();
     client.create("/mczk/restart-lock", br#"{"holder":"client","server":1}"#, &open).await.unwrap();

@@ -181,6 +181,15 @@ impl World {
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }
 
+    /// Lets `ZooKeeper` of server `n` write a mebibyte of its log before its parent reads any: it would wait for a parent that
+    /// stands still.
+    pub fn widen_log(&self, n: i32) {
+        for id in self.zookeeper(n) {
+            let pipe = File::options().write(true).open(format!("/proc/{id}/fd/1")).unwrap();
+            rustix::pipe::fcntl_setpipe_size(&pipe, 1 << 20).unwrap();
+        }
+    }
+
     /// Sends a signal to the `ZooKeeper` of server `n`, once one runs: between two there is none.
     pub fn signal(&self, n: i32, signal: &str) {
         let running = || Some(self.zookeeper(n)).filter(|ids| !ids.is_empty());
