@@ -132,7 +132,7 @@ impl<'a> LocalEnsemble<'a> {
     /// Pods of its servers that must stay, and why.
     pub(super) fn kept_pods(&self) -> BTreeMap<&str, &str> {
         let why = |server: &LocalServer| {
-            let refused = self.observation.refused_deletion(&server.uid).filter(|refused| refused.is_recent());
+            let refused = self.observation.refused_deletion(&[&server.uid]).filter(|refused| refused.is_recent());
             let ends = self.claim_of(server).is_some_and(|claim| claim.ending);
             refused.map(|refused| refused.why.as_str()).or_else(|| ends.then_some(VOLUME_ENDS))
         };
@@ -141,11 +141,9 @@ impl<'a> LocalEnsemble<'a> {
 
     /// True if the API server has just refused to delete the pod of a server, or its claim.
     pub(super) fn is_refused(&self, id: i32) -> bool {
-        let server = self.servers.iter().find(|server| server.id == Some(id));
-        let uids = server.into_iter().flat_map(|server| {
-            [Some(&server.uid), self.claim_of(server).map(|claim| &claim.uid)].into_iter().flatten()
-        });
-        uids.into_iter().filter_map(|uid| self.observation.refused_deletion(uid)).any(RefusedDeletion::is_recent)
+        let Some(server) = self.servers.iter().find(|server| server.id == Some(id)) else { return false };
+        let claim = self.claim_of(server).map_or("", |claim| &claim.uid);
+        self.observation.refused_deletion(&[&server.uid, claim]).is_some_and(RefusedDeletion::is_recent)
     }
 
     fn claim_of(&self, server: &LocalServer) -> Option<&Claim> {

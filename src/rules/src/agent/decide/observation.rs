@@ -124,10 +124,12 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Why an object was not deleted when that was last tried.
+    /// Why one of these objects was not deleted: the answer to the newest attempt. A claim may go after a refusal, and its pod
+    /// be refused then.
     #[must_use]
-    pub(crate) fn refused_deletion(&self, uid: &str) -> Option<&RefusedDeletion> {
-        self.refused_deletions.iter().find(|refused| refused.uid == uid)
+    pub(crate) fn refused_deletion(&self, uids: &[&str]) -> Option<&RefusedDeletion> {
+        let refused = self.refused_deletions.iter().filter(|refused| uids.contains(&refused.uid.as_str()));
+        refused.min_by_key(|refused| refused.ago)
     }
 
     /// True if new pods could not start, because the certificates for clients that they mount are missing. Suspended servers

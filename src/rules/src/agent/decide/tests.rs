@@ -788,6 +788,22 @@ fn a_refused_deletion_holds_up_neither_the_pod_of_a_refused_claim_nor_other_pods
     assert_eq!(restarts(&mut cluster), "zk-abc-1");
 }
 
+/// The claim went at the second attempt, and the pod is refused now.
+#[test]
+fn the_newest_refusal_counts() {
+    let mut cluster = going(true, false);
+    cluster.observation.claims[0].ending = true;
+    let refused = |uid: &str, why: &str, seconds| RefusedDeletion {
+        uid: uid.to_owned(),
+        why: why.to_owned(),
+        ago: Duration::from_secs(seconds),
+    };
+    cluster.observation.refused_deletions =
+        vec![refused("uid-data-zk-abc-1", "claims stay", 40), refused("r1-1", "pods stay", 1)];
+    let replace = cluster.reconcile().replace;
+    assert!(matches!(&replace, ReplaceStep::Wait(why) if why.contains("pods stay")), "{replace:?}");
+}
+
 /// The lock is for all clusters: it ends although the deletion fails again and again, for whatever cause.
 #[test]
 fn a_replacement_releases_the_lock_after_its_limit() {

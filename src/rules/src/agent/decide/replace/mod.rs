@@ -60,8 +60,7 @@ fn unless_delayed(ensemble: &LocalEnsemble<'_>, deletion: VolumeDeletion) -> Rep
 }
 
 fn refused<'a>(observation: &'a Observation, deletion: &VolumeDeletion) -> Option<&'a RefusedDeletion> {
-    let of = |uid: &str| observation.refused_deletion(uid);
-    of(&deletion.claim.uid).or_else(|| of(&deletion.uid))
+    observation.refused_deletion(&[&deletion.claim.uid, &deletion.uid])
 }
 
 /// Reason and message of the condition `Replacing`. A deletion that is tried again keeps its cause until it succeeds.
