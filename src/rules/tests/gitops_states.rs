@@ -15,7 +15,7 @@ use mczk_api::{
     yaml,
 };
 use serde_json::{Value, json};
-use world::World;
+use world::{World, rolling};
 
 /// Variable that makes the test write the objects. The comment and the expected answers of a file stay.
 const UPDATE: &str = "UPDATE_GITOPS";
@@ -46,16 +46,6 @@ const STATES: [State; 20] = [
     ("unscheduled-at-rest", unscheduled_at_rest),
     ("waiting-for-schedule", waiting_for_schedule),
 ];
-
-/// A new image, which m1 gets.
-fn rolling(more: &Value) -> World {
-    let mut world = World::done(more);
-    world.image("zoo:2");
-    world.pass();
-    world.pass();
-    assert_eq!(world.state(), "Deploying m2,m3|m1|");
-    world
-}
 
 /// The world after one more pass of the operator.
 fn passed(mut world: World) -> World {

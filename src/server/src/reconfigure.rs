@@ -64,8 +64,8 @@ impl Sessions {
         Ok(configuration(&client).await?)
     }
 
-    /// Refuses a change that the ensemble's server list does not ask for, or that the restart lock forbids. If an agent stopped between writing a list and raising
-    /// the configuration's version, this raises it: changes under older lists must fail first.
+    /// Refuses a change that the ensemble's server list does not ask for, or that the restart lock forbids. If an agent stopped
+    /// between writing a list and raising the configuration's version, this raises it: changes under older lists must fail first.
     async fn check_published_list(
         &self,
         client: &Client,
@@ -73,12 +73,12 @@ impl Sessions {
         current: &Configuration,
     ) -> Result<(), PortRefusal> {
         let published = published_list(client).await?;
-        let held = Committed {
+        let committed = Committed {
             list: published.as_ref().map(|published| &published.list),
             voters: &current.voters().collect(),
             locked: restart_lock(client).await?.map(|lock| lock.server),
         };
-        permitted_step::check(change, held).map_err(PortRefusal::Conflict)?;
+        permitted_step::check(change, committed).map_err(PortRefusal::Conflict)?;
         if published.is_some_and(|published| published.zxid > current.version) {
             self.raise_version(client).await?;
             return Err(PortRefusal::conflict(

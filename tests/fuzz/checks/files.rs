@@ -48,15 +48,15 @@ pub fn control_port(data: &[u8]) {
         let again: Ensemble = serde_json::from_str(&text).expect("a list reads itself");
         assert_eq!(server_list::with_hash(again).expect("a hash").hash, hashed.hash, "{text}");
     }
-    let held = Committed { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2) };
+    let committed = Committed { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2) };
     let (step, rest) = data.split_at(data.len() / 2);
     for (step, list) in [(data, None), (step, serde_json::from_slice::<Ensemble>(rest).ok())] {
         if let Ok(step) = serde_json::from_slice::<Reconfiguration>(step)
             && list.is_none()
         {
-            assert!(permitted_step::check(&step, held).is_err(), "without a published list no step is permitted");
+            assert!(permitted_step::check(&step, committed).is_err(), "without a published list no step is permitted");
         } else if let (Ok(step), Some(list)) = (serde_json::from_slice::<Reconfiguration>(step), list) {
-            let _ = permitted_step::check(&step, Committed { list: Some(&list), ..held });
+            let _ = permitted_step::check(&step, Committed { list: Some(&list), ..committed });
         }
     }
     if let Ok(lock) = serde_json::from_slice::<RestartLock>(data) {

@@ -384,12 +384,12 @@ impl World {
         if step.from_version != configuration.version {
             return Err(refused("stale"));
         }
-        let held = Committed {
+        let committed = Committed {
             list: ensemble.published.as_ref(),
             voters: &configuration.voters().collect(),
             locked: ensemble.lock.as_ref().map(|(lock, _)| lock.server),
         };
-        permitted_step::check(step, held).map_err(|problem| refused(&problem.reason))?;
+        permitted_step::check(step, committed).map_err(|problem| refused(&problem.reason))?;
         let added = step.add.as_ref().map(|server| server.id);
         configuration.servers.retain(|s| Some(s.id) != step.remove && Some(s.id) != added);
         configuration.servers.extend(step.add.clone());

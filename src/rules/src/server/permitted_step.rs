@@ -130,12 +130,12 @@ mod tests {
     #[case::of_a_list_that_is_not_published(add(6, 3, "s3", VOTER), Some("list"))]
     #[case::of_an_older_list(remove(4, 3), Some("epoch"))]
     fn the_published_list_permits_steps(#[case] step: Reconfiguration, #[case] refused: Option<&str>) {
-        let problem = check(&step, held(Some(&list()))).err();
+        let problem = check(&step, committed(Some(&list()))).err();
         assert_eq!(problem.as_ref().map(|problem| problem.reason.as_str()), refused, "{problem:?}");
-        assert_eq!(check(&step, held(None)).unwrap_err().reason, "list", "without a list no step is permitted");
+        assert_eq!(check(&step, committed(None)).unwrap_err().reason, "list", "without a list no step is permitted");
     }
 
-    const fn held(list: Option<&Ensemble>) -> Committed<'_> {
+    const fn committed(list: Option<&Ensemble>) -> Committed<'_> {
         const NO_VOTERS: &BTreeSet<i32> = &BTreeSet::new();
         Committed { list, voters: NO_VOTERS, locked: None }
     }
@@ -156,18 +156,18 @@ mod tests {
         #[case] permitted: bool,
     ) {
         let list = list();
-        let held = Committed { list: Some(&list), voters: &voters.iter().copied().collect(), locked };
+        let committed = Committed { list: Some(&list), voters: &voters.iter().copied().collect(), locked };
         assert_eq!(
-            check(&step, held).map_err(|problem| problem.reason),
+            check(&step, committed).map_err(|problem| problem.reason),
             if permitted { Ok(()) } else { Err("restartLock".into()) }
         );
-        assert!(Mutation::with(Some(Mutation::StepBesideLock), || check(&step, held)).is_ok());
+        assert!(Mutation::with(Some(Mutation::StepBesideLock), || check(&step, committed)).is_ok());
     }
 
     /// The control port is the last line: the search of `src/rules/tests/ensemble` finds this variant by a stranger's requests.
     #[test]
     fn the_broken_variant_permits_what_no_list_asks_for() {
         let _active = Mutation::PermitAnyStep.activate();
-        assert!(check(&remove(5, 1), held(Some(&list()))).is_ok());
+        assert!(check(&remove(5, 1), committed(Some(&list()))).is_ok());
     }
 }

@@ -285,7 +285,7 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
             let add = add.map(|id| world.configured(id, Role::Voter));
             let epoch = i64::try_from(next.published).unwrap() + 1;
             let step = Reconfiguration { epoch, from_version: next.version, add, remove };
-            permitted_step::check(&step, held(world, next)).ok()?;
+            permitted_step::check(&step, committed(world, next)).ok()?;
             let listed = |id: i32| world.lists[next.published].iter().any(|(other, _)| *other == id);
             if step.remove.is_some_and(listed) || step.add.as_ref().is_some_and(|added| !listed(added.id)) {
                 next.violation = Some("a stranger changes the membership");
@@ -404,7 +404,7 @@ fn act(world: &World, state: &mut State, cluster: usize) -> Option<()> {
 }
 
 /// What the control port reads of the ensemble.
-fn held<'a>(world: &'a World, state: &'a State) -> Committed<'a> {
+fn committed<'a>(world: &'a World, state: &'a State) -> Committed<'a> {
     let list = Some(&world.hashed[state.published]);
     Committed { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server) }
 }
@@ -413,7 +413,7 @@ fn held<'a>(world: &'a World, state: &'a State) -> Committed<'a> {
 fn reconfigure(world: &World, state: &mut State, step: &Reconfiguration) {
     let published = i64::try_from(state.published).unwrap() + 1;
     let fences = world.broken != Broken::NoFence;
-    if fences && permitted_step::check(step, held(world, state)).is_err() {
+    if fences && permitted_step::check(step, committed(world, state)).is_err() {
         return;
     }
     if fences && !state.fenced {

@@ -2,9 +2,9 @@
 //!
 //! The search calls the rules themselves: `membership::step`, `restart::next_step`, `replace::next_step`, `start::decide`,
 //! `permitted_step` and `replica_floor`. It simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a
-//! decision and its step, between a decision and the lock, and may forget the decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
-//! A voter may lag. A cluster may be cut off, also with a leader that does not know it, and an agent may miss a server that
-//! others see.
+//! decision and its step, between a decision and the lock, and may forget the decision. Servers and agents may be killed
+//! between any two writes. A volume may be lost. Two agents may have different lists. A voter may lag. A cluster may be cut
+//! off, also with a leader that does not know it, and an agent may miss a server that others see.
 
 #![allow(
     clippy::unwrap_used,

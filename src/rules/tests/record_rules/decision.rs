@@ -2,6 +2,20 @@
 
 use super::*;
 
+fn a_record(status: RecordStatus, zookeeper: i64, pending: &str, deploying: &str, completed: &str) -> Record {
+    Record {
+        observed_generations: generation(zookeeper),
+        order: [names(completed), names(deploying), names(pending)].concat(),
+        status,
+        current_state: CurrentState {
+            pending: names(pending),
+            deploying: names(deploying),
+            completed: names(completed),
+        },
+        last_transition_time: Time(at(0)),
+    }
+}
+
 #[rstest]
 #[case::ready_and_newer_and_changes(RecordStatus::Ready, 2, true, false, "a,b", Start::NewGeneration)]
 #[case::ready_and_newer_without_a_change(RecordStatus::Ready, 2, false, false, "a,b", Start::Unchanged)]

@@ -38,7 +38,7 @@ use mczk_rules::rollout::{
 };
 use rstest::rstest;
 use serde_json::{Value, json};
-use world::{World, at};
+use world::{World, at, rolling};
 
 fn names(list: &str) -> Vec<String> {
     list.split(',').filter(|n| !n.is_empty()).map(ToOwned::to_owned).collect()
@@ -48,22 +48,6 @@ fn generation(zookeeper: i64) -> ObservedGenerations {
     ObservedGenerations { multiclusterzookeeper: zookeeper, zookeeper }
 }
 
-fn a_record(status: RecordStatus, zookeeper: i64, pending: &str, deploying: &str, completed: &str) -> Record {
-    Record {
-        observed_generations: generation(zookeeper),
-        order: [names(completed), names(deploying), names(pending)].concat(),
-        status,
-        current_state: CurrentState {
-            pending: names(pending),
-            deploying: names(deploying),
-            completed: names(completed),
-        },
-        last_transition_time: Time(at(0)),
-    }
-}
-
-const NEWER_CHANGE: &str = "A newer change of spec waits until the current record is done";
-
 /// The state of the last record after each of some passes.
 fn passes(world: &mut World, count: usize) -> Vec<String> {
     (0..count)
@@ -72,16 +56,6 @@ fn passes(world: &mut World, count: usize) -> Vec<String> {
             world.state()
         })
         .collect()
-}
-
-/// A new image, which m1 is getting.
-fn rolling(more: &Value) -> World {
-    let mut world = World::done(more);
-    world.image("zoo:2");
-    world.pass();
-    world.pass();
-    assert_eq!(world.state(), "Deploying m2,m3|m1|");
-    world
 }
 
 /// As [`rolling`], but m1 is complete, and m2 is getting the image.
@@ -97,25 +71,4 @@ fn half_way(more: &Value) -> World {
 
 fn binding(world: &mut World) -> &mut ResourceBinding {
     world.observed.binding.as_mut().unwrap()
-}
-
-/// The request to check the network that a plan gives to all clusters.
-fn request(plan: &Plan) -> Option<Value> {
-    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
-    let rules = policy.spec.override_rules.iter().filter(|rule| rule.target_cluster.is_none());
-    let mut patches = rules.flat_map(|rule| &rule.overriders.plaintext);
-    patches.find(|patch| patch.path == "/spec/preflight")?.value.clone()
-}
-
-/// True if a plan gives any cluster a spec or a server list.
-fn starts(plan: &Plan) -> bool {
-    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
-    let content = override_rules::read(&policy.spec);
-    !content.cluster_specs.is_empty() || !content.ensemble.servers.is_empty()
-}
-
-/// Reason and message of the condition `Progressing`.
-fn progressing(plan: &Plan) -> (String, String) {
-    let condition = plan.status.conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
-    (condition.reason.clone(), condition.message.clone())
 }

@@ -2,6 +2,27 @@
 
 use super::*;
 
+/// The request to check the network that a plan gives to all clusters.
+fn request(plan: &Plan) -> Option<Value> {
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let rules = policy.spec.override_rules.iter().filter(|rule| rule.target_cluster.is_none());
+    let mut patches = rules.flat_map(|rule| &rule.overriders.plaintext);
+    patches.find(|patch| patch.path == "/spec/preflight")?.value.clone()
+}
+
+/// True if a plan gives any cluster a spec or a server list.
+fn starts(plan: &Plan) -> bool {
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let content = override_rules::read(&policy.spec);
+    !content.cluster_specs.is_empty() || !content.ensemble.servers.is_empty()
+}
+
+/// Reason and message of the condition `Progressing`.
+fn progressing(plan: &Plan) -> (String, String) {
+    let condition = plan.status.conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
+    (condition.reason.clone(), condition.message.clone())
+}
+
 /// The plan for a first deployment that requires the check. Each cluster reports this, for the round of the request unless it
 /// names another one.
 fn checked(reports: &[(&str, Value)]) -> (World, Plan) {

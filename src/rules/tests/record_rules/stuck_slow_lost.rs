@@ -2,6 +2,8 @@
 
 use super::*;
 
+const NEWER_CHANGE: &str = "A newer change of spec waits until the current record is done";
+
 #[derive(Clone, Copy, Debug)]
 enum StuckBy {
     Deadline,

@@ -79,6 +79,16 @@ pub(crate) fn spec(more: &Value) -> Value {
     spec
 }
 
+/// A new image, which m1 is getting.
+pub(crate) fn rolling(more: &Value) -> World {
+    let mut world = World::done(more);
+    world.image("zoo:2");
+    world.pass();
+    world.pass();
+    assert_eq!(world.state(), "Deploying m2,m3|m1|");
+    world
+}
+
 impl World {
     /// The operator has written nothing yet. The scheduler places the five voters 2, 2, 1 over m1, m2, m3.
     pub(crate) fn new(more: &Value) -> Self {
