@@ -326,6 +326,8 @@ mutations! {
         CountFirstSnapshot,
         /// `ZooKeeper` does not begin with the first log if no snapshot is complete.
         NeedSnapshot,
+        /// The epoch that `ZooKeeper` entered stays older than its files.
+        KeepOldEpoch,
     }
 }
 

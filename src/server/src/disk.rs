@@ -6,7 +6,7 @@ use std::io;
 use tracing::{info, warn};
 
 use crate::{
-    atomic_file::{if_found, sync_folder},
+    atomic_file::{self, if_found, sync_folder},
     transaction_log,
     volume::Volume,
 };
@@ -14,6 +14,7 @@ use mczk_api::{
     contract::control_api::{DISK_PRESSURE, Disk},
     mutation::broken,
 };
+use mczk_rules::server::files::Files;
 
 /// Snapshots that stay, as in `ZooKeeper`'s own purge.
 const KEPT: usize = 3;
@@ -72,6 +73,26 @@ impl Volume {
         Ok(())
     }
 
+    /// Gives complete copies of a leader's data their final names, and removes partial ones. Only while no `ZooKeeper` runs.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or written.
+    pub(super) fn name_snapshots(&self) -> io::Result<()> {
+        let folder = self.transactions_folder();
+        let unnamed = transaction_log::unnamed_snapshots(&folder)?;
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        for (path, name) in unnamed {
+            info!(file = %path.display(), complete = name.is_some(), "a copied snapshot had no final name");
+            match name {
+                Some(name) => File::open(&path)?.sync_all().and_then(|()| fs::rename(&path, name))?,
+                None => fs::remove_file(&path)?,
+            }
+        }
+        sync_folder(&folder)
+    }
+
     /// Removes the marker of a bootstrap and the empty snapshot of a first start, of a server that has no data. `ZooKeeper`
     /// votes with either, although it holds nothing.
     ///
@@ -128,12 +149,19 @@ impl Volume {
         sync_folder(&folder)
     }
 
-    /// True if `ZooKeeper` must begin with the first log, because no snapshot is complete. `ZooKeeper` does not sync the empty
-    /// snapshot of a first start, so a power loss within the next half minute may leave an empty file.
+    /// Writes the epoch of the files, if `ZooKeeper` died after it had copied them and before it wrote the epoch itself.
     ///
     /// # Errors
-    /// If the folder or a log cannot be read.
-    pub fn lacks_snapshot(&self) -> io::Result<bool> {
-        Ok(transaction_log::listing(&self.transactions_folder())?.lacks_snapshot() && !broken!(NeedSnapshot))
+    /// If an epoch cannot be read or written.
+    pub(super) fn enter_epoch(&self, files: &Files) -> io::Result<()> {
+        let path = |name: &str| self.transactions_folder().join(name);
+        let read = |name: &str| if_found(fs::read_to_string(path(name)));
+        // ZooKeeper creates a missing file, and refuses text that is no number.
+        let number = |text: Option<String>| text.and_then(|text| text.trim().parse().ok());
+        let (current, accepted) = (number(read("currentEpoch")?), number(read("acceptedEpoch")?));
+        let epoch = current.zip(accepted).and_then(|(current, accepted)| files.entered_epoch(current, accepted));
+        let Some(epoch) = epoch else { return Ok(()) };
+        warn!(epoch, "ZooKeeper stopped between its copy of the data and the epoch of that copy: writing the epoch");
+        atomic_file::write(&path("currentEpoch"), epoch.to_string().as_bytes(), 0o644)
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     session::Sessions,
     superuser::Superuser,
     supervisor::{FirstVolume, Supervisor},
+    transaction_log,
     volume::new_identity,
 };
 use mczk_api::{contract::control_api::Phase, zookeeper::Ensemble};
@@ -71,6 +72,7 @@ impl Supervisor {
         let (volume, assigned) = (self.volume.clone(), config.list.clone());
         let (confirmed, first) = self.with_state(|state| (state.confirmed, state.first_start.clone()));
         let read = tokio::task::spawn_blocking(move || {
+            volume.name_snapshots()?;
             volume.make_room()?;
             volume.identity()?;
             std::io::Result::Ok(StartInputs {
@@ -188,7 +190,11 @@ impl Supervisor {
         self.prepare_volume(plan, client_address)?;
         let superuser = Superuser::generate();
         self.write_configuration(&plan.config, &superuser)?;
-        if self.volume.lacks_snapshot().context("the volume cannot be read")? {
+        let folder = self.volume.transactions_folder();
+        let files = transaction_log::listing(&folder).context("the volume cannot be read")?;
+        self.volume.enter_epoch(&files).context("the volume cannot be written")?;
+        // ZooKeeper does not sync the empty snapshot of a first start, so a power loss may leave an empty file.
+        if files.lacks_snapshot() {
             warn!("no snapshot is complete: ZooKeeper begins with the first transaction");
             flags.push(jvm::BEGIN_WITH_LOG.to_owned());
         }

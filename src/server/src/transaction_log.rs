@@ -38,6 +38,25 @@ pub(super) fn files(folder: &Path, prefix: &str) -> io::Result<Vec<(i64, PathBuf
     Ok(files)
 }
 
+/// Copied snapshots that have no final name yet, with the name that each gets once it is complete. `None` for a partial one.
+/// `ZooKeeper` loads a complete one under both names.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(super) fn unnamed_snapshots(folder: &Path) -> io::Result<Vec<(PathBuf, Option<PathBuf>)>> {
+    let Some(entries) = if_found(fs::read_dir(folder))? else { return Ok(Vec::new()) };
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let is_unnamed = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let zxid = name.strip_prefix("snapshot.").and_then(|rest| rest.strip_suffix(".tmp"));
+        zxid.is_some_and(|zxid| i64::from_str_radix(zxid, 16).is_ok())
+    };
+    let unnamed = paths.into_iter().filter(is_unnamed);
+    Ok(unnamed
+        .map(|path| (path.clone(), is_intact(&path).is_ok_and(|intact| intact).then(|| path.with_extension(""))))
+        .collect())
+}
+
 /// The files of a server that does not run. Reads every log and every snapshot to its end.
 ///
 /// # Errors

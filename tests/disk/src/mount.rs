@@ -35,6 +35,8 @@ pub(crate) struct Disk {
     modified: BTreeMap<Inode, SystemTime>,
     /// Number of operations after which nothing answers any more.
     freezes_after: Option<usize>,
+    /// Freezes when a file gets this name for the last of so many times.
+    freezes_at: Option<(String, usize)>,
     /// Size in bytes.
     size: u64,
 }
@@ -57,6 +59,7 @@ impl Mounted {
             modes: BTreeMap::new(),
             modified: BTreeMap::new(),
             freezes_after,
+            freezes_at: None,
             size: SIZE,
         };
         let disk = Shared(Arc::new(Mutex::new(disk)));
@@ -94,6 +97,11 @@ impl Mounted {
     pub fn leave(&self, free: Option<u64>) {
         let mut disk = self.disk.lock();
         disk.size = free.map_or(SIZE, |free| disk.nodes.size() + free);
+    }
+
+    /// The power goes off when a file gets this name for the `times`th time.
+    pub fn freeze_at(&self, name: &str, times: usize) {
+        self.disk.lock().freezes_at = Some((name.to_owned(), times));
     }
 
     /// The power goes off now.
@@ -153,6 +161,7 @@ impl Disk {
         match &operation {
             Operation::Entries(entries) => {
                 self.modified.extend(entries.iter().map(|entry| (entry.folder, now)));
+                self.count_names(entries);
             }
             Operation::Write { inode, .. } | Operation::Resize { inode, .. } => {
                 self.modified.insert(*inode, now);
@@ -161,6 +170,15 @@ impl Disk {
         }
         self.nodes.apply(&operation);
         self.recording.operations.push(operation);
+    }
+
+    fn count_names(&mut self, entries: &[Entry]) {
+        let Some((name, times)) = &mut self.freezes_at else { return };
+        *times -= entries.iter().filter(|entry| entry.inode.is_some() && entry.name == *name).count();
+        if *times == 0 {
+            self.freezes_at = None;
+            self.freezes_after = Some(0);
+        }
     }
 
     /// Creates a file or a folder.

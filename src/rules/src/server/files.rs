@@ -93,7 +93,16 @@ impl Files {
     /// True if `ZooKeeper` must begin with the first log, because no snapshot is complete.
     #[must_use]
     pub fn lacks_snapshot(&self) -> bool {
-        self.newest_snapshot().is_none() && self.is_whole_history()
+        self.newest_snapshot().is_none() && self.is_whole_history() && !broken!(NeedSnapshot)
+    }
+
+    /// The epoch to write into `currentEpoch`, if the files are ahead of it. `ZooKeeper` writes what it copies from a leader
+    /// before that epoch, and never starts again if it dies in between. Files that end in an epoch hold all that its leader
+    /// began with, so the server follows that epoch as if it had written the number itself. It accepted the epoch before.
+    #[must_use]
+    pub fn entered_epoch(&self, current: i64, accepted: i64) -> Option<i64> {
+        let epoch = self.end()? >> EPOCH;
+        (current < epoch && epoch <= accepted && !broken!(KeepOldEpoch)).then_some(epoch)
     }
 
     /// Transactions that the logs skip after the newest complete snapshot: the last one before, and the first one after. A
@@ -309,6 +318,25 @@ mod tests {
             (files.end(), files.lacks_snapshot(), files.useless_snapshots()),
             (end.map(zxid), lacks_snapshot, expected)
         );
+    }
+
+    #[rstest]
+    #[case::a_copy("1.9", "", -1, 1, Some(1))]
+    #[case::logs_of_the_next_epoch("1.0", "1.1 1.2 2.1", 1, 2, Some(2))]
+    #[case::the_leader_has_not_written_yet("1.9", "", -1, 2, Some(1))]
+    #[case::entered("1.9", "", 1, 1, None)]
+    #[case::a_later_epoch("1.9", "", 2, 2, None)]
+    #[case::an_epoch_that_was_not_accepted("2.9", "", 1, 1, None)]
+    #[case::a_partial_copy("1.2 2.9?", "", 1, 2, None)]
+    #[case::no_files("", "", -1, 1, None)]
+    fn files_ahead_of_the_epoch_have_entered_theirs(
+        #[case] snapshots: &str,
+        #[case] logs: &str,
+        #[case] current: i64,
+        #[case] accepted: i64,
+        #[case] expected: Option<i64>,
+    ) {
+        assert_eq!(files(snapshots, logs).entered_epoch(current, accepted), expected);
     }
 
     #[rstest]

@@ -170,7 +170,7 @@ async fn first_start(order: Order) -> RecordedDisk {
         let start = machine.start(&Peers::default()).await.unwrap().unwrap();
         assert!(matches!(start.decision, Decision::SeedBootstrap { initialize: true, .. }), "{start:?}");
         zookeeper.load_nothing()?;
-        zookeeper.enter_epoch(1)?;
+        zookeeper.enter_epoch(1, None)?;
         zookeeper.configure(FIRST - 1, &configured_servers(&bootstrap()))?;
         serve(machine, zookeeper, disk, &bootstrap(), FIRST)
     })
@@ -184,8 +184,7 @@ async fn join(order: Order, name: &'static str, incarnation: &str, former: Optio
         assert!(matches!(start.decision, Decision::SeedAsObserver { .. }), "{start:?}");
         assert_eq!(start.set_aside, former.is_some());
         zookeeper.load_nothing()?;
-        zookeeper.enter_epoch(1)?;
-        zookeeper.copy_snapshot(FIRST + 20)?;
+        zookeeper.enter_epoch(1, Some(FIRST + 20))?;
         zookeeper.configure(FIRST, &start_servers(&start))?;
         // A reconfiguration gives it a vote.
         zookeeper.configure(FIRST + 21, &configured_servers(&list))?;
@@ -409,6 +408,7 @@ async fn every_missing_sync_is_found() {
         (Mutation::UnsyncedFolders, Order::PerFolder),
         (Mutation::KeepEmptyLog, Order::Journal),
         (Mutation::NeedSnapshot, Order::Journal),
+        (Mutation::KeepOldEpoch, Order::Journal),
         (Mutation::CountFirstSnapshot, Order::Journal),
     ] {
         let _active = variant.activate();

@@ -44,21 +44,28 @@ impl ZooKeeper {
             self.sync_folder(&self.active.join("data"))?;
             fs::write(self.transactions().join("snapshot.0"), SNAPSHOT)?;
             self.sync_folder(&self.transactions())?;
+            return self.write_epochs(0);
         }
-        Ok(())
+        // It has no transaction at all, not even the first one of an empty database.
+        self.write_epochs(-1)
     }
 
-    /// A leader is elected: first every server accepts its epoch, then it follows.
-    pub(super) fn enter_epoch(&self, epoch: i64) -> io::Result<()> {
-        for name in ["acceptedEpoch", "currentEpoch"] {
-            self.write(&self.transactions(), name, epoch.to_string().as_bytes())?;
-        }
-        Ok(())
+    fn write_epochs(&self, epoch: i64) -> io::Result<()> {
+        self.write_epoch("currentEpoch", epoch)?;
+        self.write_epoch("acceptedEpoch", epoch)
     }
 
-    /// A server without data copies that of the leader.
-    pub(super) fn copy_snapshot(&self, zxid: i64) -> io::Result<()> {
-        self.write(&self.transactions(), &format!("snapshot.{zxid:x}"), SNAPSHOT)
+    fn write_epoch(&self, name: &str, epoch: i64) -> io::Result<()> {
+        self.write(&self.transactions(), name, epoch.to_string().as_bytes())
+    }
+
+    /// A leader is elected: the server accepts its epoch, copies its data if it has none, and then enters the epoch.
+    pub(super) fn enter_epoch(&self, epoch: i64, copied: Option<i64>) -> io::Result<()> {
+        self.write_epoch("acceptedEpoch", epoch)?;
+        if let Some(zxid) = copied {
+            self.write(&self.transactions(), &format!("snapshot.{zxid:x}"), SNAPSHOT)?;
+        }
+        self.write_epoch("currentEpoch", epoch)
     }
 
     /// The membership changes.
@@ -109,6 +116,15 @@ pub(super) fn refuses(volume: &Volume, trusts_logs: bool) -> Option<String> {
         if text.trim().parse::<i64>().is_err() {
             return Some(format!("{name} is no number: {text:?}"));
         }
+    }
+    // A database without the marker of a bootstrap has no transaction, not even number 0.
+    let unnamed = transaction_log::unnamed_snapshots(&folder).unwrap().into_iter().filter_map(|(_, name)| name);
+    let loaded = unnamed.filter_map(|name| i64::from_str_radix(name.extension()?.to_str()?, 16).ok()).max();
+    let end = transaction_log::listing(&folder).unwrap().end().max(loaded).unwrap_or(-1);
+    let current = fs::read_to_string(folder.join("currentEpoch")).ok().map(|text| text.trim().parse::<i64>().unwrap());
+    let tmp = fs::read_to_string(folder.join("currentEpoch.tmp")).ok().map(|text| text.trim().parse::<i64>());
+    if current.is_some_and(|current| current < end >> 32) && !matches!(tmp, Some(Ok(_))) {
+        return Some(format!("the current epoch {current:?} is older than the last zxid 0x{end:x}"));
     }
     let (complete, logs) = (has_snapshot(volume), files("log."));
     for (number, (_, log)) in logs.iter().enumerate() {
