@@ -17,7 +17,11 @@ use crate::{
         output::{Format, print},
     },
 };
-use mczk_rules::interpreter::{handler::answer, wire::Operation};
+use mczk_api::{API_VERSION, GROUP};
+use mczk_rules::interpreter::{
+    handler::{KIND, answer},
+    wire::Operation,
+};
 
 /// Prints the webhook's answer to a question of Karmada about a ZooKeeper, without a server
 ///
@@ -53,6 +57,9 @@ impl Interpret {
     /// [`Error::Usage`] if a file cannot be read; otherwise if the webhook refuses the question.
     pub fn run(self) -> Result<(), Error> {
         let object = read_one(&self.filename)?;
+        if let Some(message) = other_kind(&object) {
+            return Err(Error::Usage(format!("{}: {message}", self.filename.display())));
+        }
         let reports = self.report.iter().map(|report| read_report(report)).collect::<Result<Vec<_>, _>>()?;
         let question = question(self.operation.0, &object, reports, self.replicas);
         let response = ask(&question, Timestamp::now())?;
@@ -62,6 +69,18 @@ impl Interpret {
         }
         print(&self.output.text(&readable(response, object)?)?)
     }
+}
+
+/// What is wrong with an object about which Karmada does not ask.
+fn other_kind(object: &Value) -> Option<String> {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    (version != API_VERSION || kind != KIND).then(|| {
+        format!(
+            "apiVersion {version:?}, kind {kind:?}: Karmada asks about {API_VERSION}, kind {KIND}, which the operator makes of a \
+             MultiClusterZooKeeper: kubectl get zookeepers.{GROUP} NAME --output yaml"
+        )
+    })
 }
 
 /// A report CLUSTER=FILE, as Karmada sends it.
@@ -149,10 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_is_refused() {
-        let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment" });
-        let response = ask(&question(Operation::InterpretHealth, &object, Vec::new(), None), Timestamp::UNIX_EPOCH);
-        assert_eq!(response.unwrap()["successful"], false);
+    fn another_kind_is_refused_with_the_kind_to_take() {
+        assert_eq!(other_kind(&zookeeper(json!({}))), None);
+        for object in [json!({}), json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper" })] {
+            assert!(other_kind(&object).is_some_and(|message| message.contains("kubectl get zookeepers.mczk.io")));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The kind that the webhook answers for.
-const KIND: &str = "ZooKeeper";
+pub const KIND: &str = "ZooKeeper";
 /// Largest number of characters of a foreign text in a message.
 const MAX_ECHO: usize = 64;
 /// Largest number of characters of a message: it becomes an event.
