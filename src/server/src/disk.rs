@@ -76,18 +76,21 @@ impl Volume {
     /// Gives complete copies of a leader's data their final names, and removes partial ones. Only while no `ZooKeeper` runs.
     ///
     /// # Errors
-    /// If the folder cannot be read or written.
+    /// If the folder or a copy cannot be read or written. A copy that cannot be read stays.
     pub(super) fn name_snapshots(&self) -> io::Result<()> {
         let folder = self.transactions_folder();
         let unnamed = transaction_log::unnamed_snapshots(&folder)?;
         if unnamed.is_empty() {
             return Ok(());
         }
-        for (path, name) in unnamed {
-            info!(file = %path.display(), complete = name.is_some(), "a copied snapshot had no final name");
-            match name {
-                Some(name) => File::open(&path)?.sync_all().and_then(|()| fs::rename(&path, name))?,
-                None => fs::remove_file(&path)?,
+        for (zxid, path) in unnamed {
+            let complete = transaction_log::is_intact(&path)?;
+            info!(file = %path.display(), complete, "a copied snapshot had no final name");
+            if complete {
+                File::open(&path)?.sync_all()?;
+                fs::rename(&path, folder.join(snapshot_name(zxid)))?;
+            } else {
+                fs::remove_file(&path)?;
             }
         }
         sync_folder(&folder)

@@ -24,37 +24,30 @@ const END: u8 = b'B';
 /// # Errors
 /// If the folder cannot be read.
 pub(super) fn files(folder: &Path, prefix: &str) -> io::Result<Vec<(i64, PathBuf)>> {
+    named(folder, prefix, "")
+}
+
+/// Copied snapshots that have no final name yet. `ZooKeeper` loads a complete one under both names.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(super) fn unnamed_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
+    named(folder, "snapshot.", ".tmp")
+}
+
+fn named(folder: &Path, prefix: &str, suffix: &str) -> io::Result<Vec<(i64, PathBuf)>> {
     let Some(entries) = if_found(fs::read_dir(folder))? else { return Ok(Vec::new()) };
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
-        let zxid = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        let zxid = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(suffix));
         if let Some(zxid) = zxid.and_then(|zxid| i64::from_str_radix(zxid, 16).ok()) {
             files.push((zxid, entry.path()));
         }
     }
     files.sort();
     Ok(files)
-}
-
-/// Copied snapshots that have no final name yet, with the name that each gets once it is complete. `None` for a partial one.
-/// `ZooKeeper` loads a complete one under both names.
-///
-/// # Errors
-/// If the folder cannot be read.
-pub(super) fn unnamed_snapshots(folder: &Path) -> io::Result<Vec<(PathBuf, Option<PathBuf>)>> {
-    let Some(entries) = if_found(fs::read_dir(folder))? else { return Ok(Vec::new()) };
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    let is_unnamed = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let zxid = name.strip_prefix("snapshot.").and_then(|rest| rest.strip_suffix(".tmp"));
-        zxid.is_some_and(|zxid| i64::from_str_radix(zxid, 16).is_ok())
-    };
-    let unnamed = paths.into_iter().filter(is_unnamed);
-    Ok(unnamed
-        .map(|path| (path.clone(), is_intact(&path).is_ok_and(|intact| intact).then(|| path.with_extension(""))))
-        .collect())
 }
 
 /// The files of a server that does not run. Reads every log and every snapshot to its end.
@@ -176,7 +169,10 @@ fn is_sealed(snapshot: &Path) -> io::Result<bool> {
 }
 
 /// True if a snapshot has its seal, and its content is what `ZooKeeper` wrote. `ZooKeeper` loads an older snapshot otherwise.
-fn is_intact(snapshot: &Path) -> io::Result<bool> {
+///
+/// # Errors
+/// If the snapshot cannot be read.
+pub(super) fn is_intact(snapshot: &Path) -> io::Result<bool> {
     let length = fs::metadata(snapshot)?.len();
     let Some(content) =
         length.checked_sub(CHECKSUM + SEAL.len() as u64).filter(|_| is_sealed(snapshot).unwrap_or(false))

@@ -170,7 +170,10 @@ mod tests {
     #[test]
     fn another_kind_is_refused_with_the_kind_to_take() {
         assert_eq!(other_kind(&zookeeper(json!({}))), None);
-        for object in [json!({}), json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper" })] {
+        let of = |version: &str, kind: &str| json!({ "apiVersion": version, "kind": kind });
+        for object in [json!({}), of("mczk.io/v1alpha1", "MultiClusterZooKeeper"), of("apps/v1", "Deployment")] {
+            let question = question(Operation::InterpretHealth, &object, Vec::new(), None);
+            assert_eq!(ask(&question, Timestamp::UNIX_EPOCH).unwrap()["successful"], false);
             assert!(other_kind(&object).is_some_and(|message| message.contains("kubectl get zookeepers.mczk.io")));
         }
     }

@@ -117,9 +117,9 @@ pub(super) fn refuses(volume: &Volume, trusts_logs: bool) -> Option<String> {
             return Some(format!("{name} is no number: {text:?}"));
         }
     }
+    let unnamed = transaction_log::unnamed_snapshots(&folder).unwrap().into_iter();
+    let loaded = unnamed.filter(|(_, path)| transaction_log::is_intact(path).unwrap()).map(|(zxid, _)| zxid).max();
     // A database without the marker of a bootstrap has no transaction, not even number 0.
-    let unnamed = transaction_log::unnamed_snapshots(&folder).unwrap().into_iter().filter_map(|(_, name)| name);
-    let loaded = unnamed.filter_map(|name| i64::from_str_radix(name.extension()?.to_str()?, 16).ok()).max();
     let end = transaction_log::listing(&folder).unwrap().end().max(loaded).unwrap_or(-1);
     let current = fs::read_to_string(folder.join("currentEpoch")).ok().map(|text| text.trim().parse::<i64>().unwrap());
     let tmp = fs::read_to_string(folder.join("currentEpoch.tmp")).ok().map(|text| text.trim().parse::<i64>());
