@@ -15,12 +15,12 @@ trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null; done; rm -rf "$wo
 trap 'exit 130' INT TERM HUP
 
 build() {
-    tests/rig/packages.sh --without-commands >"$work/Go" 2>&1 &
+    tests/rig/packages.sh --without-helm >"$work/Go" 2>&1 &
     local go=$!
     "$@" >"$work/Rust" 2>&1 || { cat "$work/Rust" >&2; kill "$go"; return 1; }
     # What failed, fails again with a clear message.
     wait "$go"
-    "$rig" tools --nodes --without-commands >"$work/Go" 2>&1 || { cat "$work/Go" >&2; return 1; }
+    "$rig" tools --nodes --without-helm >"$work/Go" 2>&1 || { cat "$work/Go" >&2; return 1; }
     touch "$work/built"
 }
 

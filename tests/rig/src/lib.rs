@@ -262,7 +262,7 @@ impl Rig {
         self.layout.log(component)
     }
 
-    /// The file of a tool: kubectl and the components' programs, and helm and karmadactl if [`tools`] has built them.
+    /// The file of a tool: kubectl, karmadactl and the components' programs, and helm if [`tools`] has built it.
     #[must_use]
     pub fn tool(&self, name: &str) -> PathBuf {
         self.state.tools.join(name)
@@ -589,13 +589,13 @@ pub const KARMADA_CHART: &str = tools::KARMADA_CHART;
 pub struct Tools {
     /// True with the programs of nodes.
     pub nodes: bool,
-    /// True with karmadactl and helm, which only tests and users run.
-    pub commands: bool,
+    /// True with Helm, which only tests and users run.
+    pub helm: bool,
 }
 
 impl Default for Tools {
     fn default() -> Self {
-        Self { nodes: false, commands: true }
+        Self { nodes: false, helm: true }
     }
 }
 
@@ -610,7 +610,7 @@ impl Tools {
         if self.nodes {
             tools::ensure_nodes(module, &progress)?;
         }
-        if self.commands { tools::ensure_commands(module, &progress) } else { tools::ensure(module, &progress) }
+        if self.helm { tools::ensure_with_helm(module, &progress) } else { tools::ensure(module, &progress) }
     }
 }
 

@@ -165,9 +165,9 @@ enum Verb {
         /// Include the programs of nodes.
         #[arg(long)]
         nodes: bool,
-        /// Leave out karmadactl and helm: a federation starts without them.
+        /// Leave out Helm: a federation starts without it.
         #[arg(long)]
-        without_commands: bool,
+        without_helm: bool,
         /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
@@ -284,8 +284,8 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             anyhow::ensure!(path.exists(), "no kubeconfig {:?}", one.name);
             println!("{}", path.display());
         }
-        Verb::Tools { nodes, without_commands, tools_module } => {
-            let chosen = rig::Tools { nodes, commands: !without_commands };
+        Verb::Tools { nodes, without_helm, tools_module } => {
+            let chosen = rig::Tools { nodes, helm: !without_helm };
             let folder = tokio::task::spawn_blocking(move || chosen.build(tools_module.as_deref())).await??;
             println!("{}", folder.display());
         }

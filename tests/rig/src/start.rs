@@ -408,7 +408,7 @@ async fn nodes(
         let golden = nodes::prepare(&layout, &progress)?;
         let coredns = tools::ensure_nodes(module.as_deref(), &progress)?;
         if without_karmada {
-            tools::ensure_commands(module.as_deref(), &progress)?;
+            tools::ensure_with_helm(module.as_deref(), &progress)?;
             tools::ensure_operator(module.as_deref(), &progress)?;
         }
         let mczk = nodes::mczk(mczk.as_deref(), &program, &progress)?;

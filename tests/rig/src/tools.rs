@@ -14,7 +14,7 @@ use crate::layout::{cache, write};
 use crate::progress::Progress;
 
 /// The programs of a federation: name and package. The packages' own names are not unique.
-const TOOLS: [(&str, &str); 9] = [
+const TOOLS: [(&str, &str); 10] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
@@ -24,11 +24,12 @@ const TOOLS: [(&str, &str); 9] = [
     ("karmada-webhook", "github.com/karmada-io/karmada/cmd/webhook"),
     ("karmada-aggregated-apiserver", "github.com/karmada-io/karmada/cmd/aggregated-apiserver"),
     ("karmada-agent", "github.com/karmada-io/karmada/cmd/agent"),
+    // Members of mode Push join by it.
+    ("karmadactl", "github.com/karmada-io/karmada/cmd/karmadactl"),
 ];
 
-/// Programs that only tests and users run.
-const COMMANDS: [(&str, &str); 2] =
-    [("karmadactl", "github.com/karmada-io/karmada/cmd/karmadactl"), ("helm", "helm.sh/helm/v4/cmd/helm")];
+/// The program that only tests and users run.
+const HELM: [(&str, &str); 1] = [("helm", "helm.sh/helm/v4/cmd/helm")];
 
 /// The programs of nodes.
 const NODE_TOOLS: [(&str, &str); 3] = [
@@ -88,11 +89,11 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     Ok(folder)
 }
 
-/// As [`ensure`], with the programs that only tests and users run. Blocks, the first time for about 12 minutes.
-pub(crate) fn ensure_commands(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
+/// As [`ensure`], with Helm, which only tests and users run. Blocks, the first time for about 12 minutes.
+pub(crate) fn ensure_with_helm(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let folder = ensure(module, progress)?;
     let module = module.map_or_else(default_module, Path::to_owned);
-    build_all(&module, &folder, &linker_flags(&module)?, &COMMANDS, "about a minute after the others", progress)?;
+    build_all(&module, &folder, &linker_flags(&module)?, &HELM, "about half a minute after the others", progress)?;
     Ok(folder)
 }
 
@@ -273,7 +274,7 @@ mod tests {
 
     #[test]
     fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
-        let node_tools = TOOLS.into_iter().chain(COMMANDS).chain(NODE_TOOLS).collect::<Vec<_>>();
+        let node_tools = TOOLS.into_iter().chain(HELM).chain(NODE_TOOLS).collect::<Vec<_>>();
         for (module, tools) in [(default_module(), node_tools), (registry_module(), REGISTRY.into())] {
             let go_mod = fs::read_to_string(module.join("go.mod"))?;
             let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
@@ -282,6 +283,19 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    /// A machine that has never built Helm starts federations too.
+    #[test]
+    fn a_federation_runs_only_programs_that_are_always_built() {
+        let sources = [include_str!("join.rs"), include_str!("karmada.rs"), include_str!("nodes/kubelet.rs")].join("");
+        let named =
+            |call: &str| sources.split(call).skip(1).filter_map(|rest| rest.split('"').next()).collect::<Vec<_>>();
+        let named = [named("tools.join(\""), named("tool(\"")].concat();
+        assert!(["karmadactl", "kubectl", "kubelet"].iter().all(|name| named.contains(name)), "{named:?}");
+        let built = TOOLS.into_iter().chain(NODE_TOOLS).map(|(name, _)| name).collect::<Vec<_>>();
+        let missing = named.iter().filter(|name| !built.contains(name)).collect::<Vec<_>>();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
