@@ -49,7 +49,8 @@ pub(in crate::rollout) fn roll(
     Ok((draft, inputs.desired))
 }
 
-/// True if servers may start: they have certificates, and a first server reaches the other clusters.
+/// True if the rollout may go on: servers have certificates, and nothing forbids the first start. Without a first start no network
+/// check is requested.
 fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_json::Result<(Draft, bool)> {
     if inputs.lacks_certificates(target, &draft.overrides) {
         draft.steps.add(PlanStep::Certificates, StepReport::Waits(waiting_for_certificates()));

@@ -68,8 +68,8 @@ impl Inputs<'_> {
         let (voters, serving) = (self.quorum.voters.len(), self.quorum.serving.len());
         let needed = majority(voters);
         // Servers that do not serve can restart without harm, and no other way leads out of a broken image. The agent stops
-        // no serving voter that the quorum needs. A server that has not joined cannot be broken: it waits.
-        if self.has_broken_servers(cluster, overrides) {
+        // no serving voter that the quorum needs.
+        if self.restart_harms_no_server(cluster, overrides) {
             return Ok(());
         }
         if voters > 0 && serving.saturating_sub(1) >= needed {
@@ -87,8 +87,8 @@ impl Inputs<'_> {
         ))
     }
 
-    /// True if a server of a cluster does not serve, or no listed voter of it is in the configuration.
-    fn has_broken_servers(&self, cluster: &str, overrides: &Overrides) -> bool {
+    /// True if a server of a cluster does not serve, or none of its listed voters has a vote yet.
+    fn restart_harms_no_server(&self, cluster: &str, overrides: &Overrides) -> bool {
         let mut reported = self.last_status(cluster).into_iter().flat_map(|status| &status.servers);
         let votes = || listed_voters(cluster, overrides).filter(|id| self.quorum.voters.contains(id));
         reported.any(|server| !server.serving)
