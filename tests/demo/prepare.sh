@@ -33,7 +33,7 @@ progress() {
 }
 
 echo "Builds first what is missing here. On 2 cores: the programs in Rust about 4 minutes, Karmada and Kubernetes in Go about"
-echo "10 minutes, both together about 13. Then the demonstration takes about 8."
+echo "10 minutes, both together about 12. Then the demonstration takes about 8."
 set -m
 build "$@" &
 jobs+=($!)
