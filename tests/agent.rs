@@ -409,7 +409,11 @@ impl Cluster {
     async fn unassigned(&self) {
         self.apply().await;
         let status = self.until("unassigned", |status| status.observed_generation == Some(1)).await;
-        assert_eq!(status, ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() });
+        let other_incarnations = Some(Vec::new());
+        assert_eq!(
+            status,
+            ZooKeeperStatus { observed_generation: Some(1), other_incarnations, ..ZooKeeperStatus::default() }
+        );
         assert!(all(&self.sets).await.is_empty());
     }
 

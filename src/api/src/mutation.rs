@@ -251,6 +251,17 @@ mutations! {
         /// A leader that was cut off counts as leader although another server follows a newer one.
         BelieveOldLeader,
     }
+    /// Variants of the rules about incarnations that lived before the object (S14).
+    FORMER {
+        /// S14: the first server starts although another incarnation of the name lives.
+        BeginBesideOther,
+        /// S14: an ensemble continues a former incarnation before every cluster of it has reported.
+        AdoptWithoutReport,
+        /// S14: an empty ensemble takes the Service from an incarnation that lives.
+        EmptyTakesService,
+        /// S14: the volumes of an incarnation that a user declares over are deleted if the new object says so.
+        ReclaimDeclared,
+    }
     /// Variants of `server::permitted_step`.
     PERMITTED_STEP {
         /// The control port takes a step that the server list does not ask for.

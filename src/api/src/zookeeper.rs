@@ -348,6 +348,11 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254), inner(length(max = 253)))]
     pub volumes: Vec<String>,
+    /// Other incarnations of this name that have servers, objects or volumes here, and that neither a server list nor a
+    /// tombstone declares over. No first server of the ensemble starts beside them. Absent if the agent is too old to look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub other_incarnations: Option<Vec<OtherIncarnation>>,
     /// Conditions such as `Progressing`, `Blocked` and `Decommissioned`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -368,6 +373,21 @@ impl ZooKeeperStatus {
     pub fn may_be_of(&self, incarnation: &str) -> bool {
         self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|reported| reported == incarnation)
     }
+}
+
+/// What is left of another incarnation in a member cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OtherIncarnation {
+    /// The incarnation.
+    #[schemars(length(max = 63))]
+    pub incarnation: String,
+    /// Number of its servers' pods.
+    #[serde(default)]
+    pub servers: i32,
+    /// Number of its volumes.
+    #[serde(default)]
+    pub volumes: i32,
 }
 
 /// The first start of a voter in a bootstrap.

@@ -1,5 +1,7 @@
 //! Commands that act on servers.
 
+mod confirm;
+pub mod former_incarnations;
 mod patch;
 pub mod replace;
 pub mod restart;

@@ -54,6 +54,9 @@ pub(crate) async fn apply(
     let mut foreign = BTreeSet::new();
     for object in &wanted {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
+        if decision.keeps_clients && source.is_for_clients(object) {
+            continue;
+        }
         if lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live)) {
             continue;
         }

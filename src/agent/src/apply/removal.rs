@@ -1,7 +1,8 @@
 //! Stops the servers of incarnations that are over, and removes their objects.
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
@@ -11,9 +12,12 @@ use crate::{
     context::{AgentContext, FIELD_MANAGER},
     observe::snapshot::MemberSnapshot,
 };
-use mczk_api::{contract::labels::INCARNATION_LABEL, pod::Reclaim};
+use mczk_api::{
+    contract::labels::{INCARNATION_LABEL, SERVERS_REMOVED},
+    pod::Reclaim,
+};
 use mczk_rules::agent::{decide::Decision, render::object::Kind};
-use mczk_runtime::failure::{During, Error, is_not_found};
+use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
 
 /// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
 /// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
@@ -33,8 +37,11 @@ pub(crate) async fn remove(
             .filter(of_incarnation)
             .filter(|set| set.data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0))
             .collect();
+        // Before the servers stop: afterwards the object may be gone, and nothing would tell these volumes from those of an
+        // ensemble that lives.
+        mark_claims(snapshot, incarnation, context).await?;
         for set in &running {
-            stop(snapshot, set, decision.reclaim, context).await?;
+            stop(snapshot, set, decision.reclaim_of(incarnation), context).await?;
             changed = true;
         }
         if !running.is_empty() || snapshot.observation.servers.iter().any(|(of, _)| of == incarnation) {
@@ -46,6 +53,23 @@ pub(crate) async fn remove(
         }
     }
     Ok(changed)
+}
+
+/// Marks the claims of an incarnation whose servers the agent removes.
+async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &AgentContext) -> Result<(), Error> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    let claims = snapshot.observation.claims.iter();
+    for claim in claims.filter(|claim| claim.incarnation == incarnation && !claim.servers_removed) {
+        let patch = json!({ "metadata": { "uid": claim.uid, "annotations": { SERVERS_REMOVED: "true" } } });
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch(&claim.name, &params, &Patch::Merge(&patch)).await {
+            // It is gone, or another one has its name.
+            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+            other => drop(other.during(|| format!("marking PersistentVolumeClaim {}", claim.name))?),
+        }
+        context.metrics.wrote("PersistentVolumeClaim", "patch");
+    }
+    Ok(())
 }
 
 async fn stop(

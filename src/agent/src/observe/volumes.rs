@@ -13,7 +13,11 @@ use crate::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
+    contract::{
+        cause::Cause,
+        conditions::Reason,
+        labels::{INCARNATION_LABEL, SERVERS_REMOVED},
+    },
     zookeeper::Ensemble,
 };
 use mczk_rules::agent::{decide::observation::Claim, render::amount::bytes};
@@ -34,6 +38,7 @@ pub(super) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
         version: claim.resource_version(),
         bound: claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()),
         ending: claim.metadata.deletion_timestamp.is_some(),
+        servers_removed: claim.annotations().contains_key(SERVERS_REMOVED),
     })
 }
 

@@ -277,7 +277,14 @@ reasons! {
     Certificates, Progressing = False; Do("Wait: the operator creates them. If it lasts, read the operator's log");
     /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
     ServerListUnknown, Ready = False, Progressing = False;
-        Do("Do what the message says: upgrade the agents, or restore the status or remove what is left. Never skip the network check");
+        Do("Do what the message says: upgrade the agents, or restore the status or declare the incarnation over. Never skip the network check");
+    /// Another incarnation of this name is still in member clusters, so no first server starts. Its control plane was lost, or
+    /// its object was deleted there.
+    IncarnationLives, Ready = False, Progressing = False;
+        Do("Run `mczk adopt` to continue the incarnation that the message names, or `mczk declare-over` if its data has no use. See docs/how-to/backup.md");
+    /// The annotation `mczk.io/adopt` or `mczk.io/declare-over` cannot be followed.
+    FormerIncarnationUnclear, Ready = False, Progressing = False;
+        Do("Do what the message says: correct the annotation, or let the clusters named report");
     /// Karmada cannot apply the object in a cluster.
     NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
     /// An object of a name that mczk needs exists and does not belong to mczk.
@@ -424,7 +431,8 @@ reasons! {
     Deleted, Blocked = True;
         Do("To keep the servers, let Karmada manage the object again. To remove them, change `placement`");
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
-    FormerIncarnation, Blocked = True; Do("Remove the objects with the labels that the message names");
+    FormerIncarnation, Blocked = True;
+        Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");
     /// The storage class or the API server refuses to grow a volume.
     VolumeNotResized, Blocked = True; Do("Allow the storage class to grow volumes, or revert `template.storage.size`");
     /// The agent cannot use the certificates of the quorum.
@@ -443,7 +451,8 @@ reasons! {
     ReplacementWaits, Replacing = True;
         Do("Do what the message says, or wait. Remove the annotation `mczk.io/replace-volume` to keep the volume");
     /// Servers of former incarnations are left in the cluster.
-    ServersLeft, FormerIncarnation = True; Do("Remove the objects with the labels that the message names");
+    ServersLeft, FormerIncarnation = True;
+        Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");
     /// The agent does not accept the newest Secret of `tls.client`.
     SecretNotAccepted, ClientCertificatesKept = True; Do("Correct the Secret as the message says");
     /// The agent has stopped every server for good.

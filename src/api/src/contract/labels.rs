@@ -37,6 +37,15 @@ pub const REPLACE_AUTHORITY: &str = "mczk.io/replace-authority";
 /// Annotation of MultiClusterZooKeeper, and of ZooKeeper objects by the operator: the request to replace a volume
 /// ([`crate::contract::replace_request`]).
 pub const REPLACE_VOLUME: &str = "mczk.io/replace-volume";
+/// Annotation of MultiClusterZooKeeper: the incarnation that the ensemble continues. It counts while no server list exists
+/// ([`crate::contract::former_incarnations`]).
+pub const ADOPT: &str = "mczk.io/adopt";
+/// Annotation of MultiClusterZooKeeper: comma-separated incarnations of its name that the user declares over. No volume is
+/// deleted ([`crate::contract::former_incarnations`]).
+pub const DECLARE_OVER: &str = "mczk.io/declare-over";
+/// Annotation of claims: the agent removed the servers of the volume, because the ensemble ended or left the cluster. Without it
+/// the volume belongs to an ensemble that may live.
+pub const SERVERS_REMOVED: &str = "mczk.io/servers-removed";
 /// Annotation of certificate Secrets: kind of content, its number, and the number of its authority, such as
 /// `identity/2/1`.
 pub const CERTIFICATE: &str = "mczk.io/certificate";

@@ -9,6 +9,7 @@ pub mod certificate_names;
 pub mod conditions;
 pub mod control_api;
 pub mod event_reasons;
+pub mod former_incarnations;
 pub mod labels;
 pub mod loaded_certificates;
 pub mod naming;

@@ -29,6 +29,7 @@ use crate::rollout::{
 use mczk_api::{
     MultiClusterZooKeeper, ZooKeeper,
     contract::{
+        former_incarnations::FormerIncarnations,
         labels::{RELEASED, TERM},
         naming::{Naming, policy_name},
     },
@@ -75,8 +76,10 @@ pub struct Known<'a> {
     pub clusters: &'a [Cluster],
     /// The certificates of the incarnations.
     pub certificates: &'a [Certificate],
-    /// The incarnations that ended.
-    pub tombstones: &'a BTreeSet<String>,
+    /// The incarnations that ended: those with a tombstone, and those that the user declares over.
+    pub tombstones: BTreeSet<String>,
+    /// What the user says of incarnations that lived before the object.
+    pub former_incarnations: FormerIncarnations<'a>,
     /// Image of servers whose template names none.
     pub server_image: &'a str,
     /// Time since this process last asked Karmada to schedule again.
@@ -156,7 +159,9 @@ impl<'a> Known<'a> {
         });
         let named = named(selection.as_ref(), &content, ending.as_ref());
         let reports = report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named);
-        let incarnation = incarnation(observed, &status, &content, &reports);
+        let former_incarnations = FormerIncarnations::of(object.annotations());
+        let tombstones = former_incarnations.ended(&observed.tombstones);
+        let incarnation = incarnation(observed, &status, &content, &reports, (&former_incarnations, &tombstones));
         // What a policy says of a former incarnation does not hold for the next one.
         let overrides = if incarnation.is_next { Overrides::default() } else { content };
         let records = records(observed.overrides.as_deref(), &status, now);
@@ -177,7 +182,8 @@ impl<'a> Known<'a> {
             works: &observed.works,
             clusters: &observed.clusters,
             certificates: &observed.certificates,
-            tombstones: &observed.tombstones,
+            tombstones,
+            former_incarnations,
             server_image: &observed.server_image,
             asked: observed.asked,
             term: observed.term,
@@ -263,6 +269,7 @@ fn incarnation(
     status: &MultiClusterZooKeeperStatus,
     policy: &Overrides,
     reports: &BTreeMap<String, ClusterReport>,
+    (former_incarnations, tombstones): (&FormerIncarnations<'_>, &BTreeSet<String>),
 ) -> Incarnation {
     let in_status = status.ensemble.as_ref().filter(|ensemble| !ensemble.incarnation.is_empty());
     let known = policy.ensemble.incarnation.as_ref().or_else(|| Some(&in_status?.incarnation));
@@ -275,7 +282,11 @@ fn incarnation(
     let is_ending = observed.object.metadata.deletion_timestamp.is_some() && known.is_some();
     let uid = observed.object.uid().unwrap_or_default();
     let recorded = known.map(String::as_str);
-    let id = incarnation::current(&uid, recorded, formed || is_ending, &observed.tombstones, reports.values());
+    let is_listed = policy.ensemble.incarnation.is_some() || formed_in_status;
+    if let Some(id) = former_incarnations.adopted.filter(|id| !is_listed && !is_ending && !tombstones.contains(*id)) {
+        return Incarnation { recorded: false, is_next: false, id: id.to_owned(), formed: false };
+    }
+    let id = incarnation::current(&uid, recorded, formed || is_ending, tombstones, reports.values());
     Incarnation { recorded: known.is_some(), is_next: known.is_some_and(|known| *known != id), id, formed }
 }
 
@@ -293,6 +304,11 @@ impl Known<'_> {
     /// The live OverridePolicy, if it belongs to the MultiClusterZooKeeper.
     pub(in crate::rollout) fn own_override_policy(&self) -> Option<&OverridePolicy> {
         self.override_policy.map(|policy| &**policy).filter(|policy| self.is_ours(&policy.metadata))
+    }
+
+    /// True if the ensemble continues a former incarnation, whose server list the operator does not know yet.
+    pub(in crate::rollout) fn is_adopting(&self) -> bool {
+        self.former_incarnations.adopted == Some(&self.incarnation.id) && self.overrides.ensemble.servers.is_empty()
     }
 
     /// True if Karmada's schedule may lead to a report of a cluster: it has a Work there.

@@ -21,7 +21,7 @@
 //! | other owned objects | [`desired`], [`services`], [`objects`] |
 //! | writes that differ from live objects | [`as_written`], `object_change` |
 //! | certificates of the quorum | [`certificates`] |
-//! | incarnation of the ensemble | [`incarnation`] |
+//! | incarnation of the ensemble, those that lived before | [`incarnation`], `former_incarnations` |
 //! | rebootstrap, deletion | [`rebootstrap`], `teardown` |
 //! | reports of the steps, status, events | [`steps`], [`status`], [`events`] |
 //! | numbers of the metrics | [`measures`] |
@@ -38,6 +38,7 @@ pub mod desired;
 mod division;
 pub mod events;
 mod fence;
+mod former_incarnations;
 pub mod incarnation;
 pub mod known;
 pub mod live;

@@ -13,6 +13,7 @@ use crate::rollout::{
 use mczk_api::{
     MultiClusterZooKeeper,
     contract::{
+        former_incarnations::FormerIncarnations,
         naming::{Naming, policy_name},
         pod_layout::client_ports,
     },
@@ -41,7 +42,10 @@ pub(super) fn services(
     let live = known.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
     let again = missing.policy(&known.namespace, live, known.now);
     let may_overwrite = (!owned.is_empty()).then(|| override_rules::may_overwrite(owned));
-    let others = incarnation::neighbours(&known.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let uid = known.object.uid().unwrap_or_default();
+    let before_adoption = known.former_incarnations.adopted.map(|_| incarnation::first(&uid, &known.tombstones));
+    let others = incarnation::neighbours(&uid, naming.incarnation).into_iter();
+    let others = others.chain(before_adoption.filter(|id| id != naming.incarnation));
     let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
     wanted.extend(exports(known, naming, may_overwrite));
     wanted.extend(import(known, naming.name));
@@ -142,7 +146,13 @@ pub(super) fn all_deleted(known: &Known<'_>) -> Writes {
 pub fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -> Vec<ServiceName> {
     let ensemble = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
     let recorded = ensemble.map(|ensemble| (ensemble.incarnation.as_str(), ensemble.formed));
-    names_in(&object.name_any(), &object.uid().unwrap_or_default(), recorded, ended)
+    let former_incarnations = FormerIncarnations::of(object.annotations());
+    let ended = former_incarnations.ended(ended);
+    let mut names = names_in(&object.name_any(), &object.uid().unwrap_or_default(), recorded, &ended);
+    let adopted =
+        former_incarnations.adopted.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{}-{id}", object.name_any())));
+    names.extend(adopted.filter(|adopted| !names.contains(adopted)));
+    names
 }
 
 /// API version, kind and name.

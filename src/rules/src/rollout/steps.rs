@@ -50,6 +50,8 @@ plan_steps! {
     Size = "size";
     /// No server list is lost before the first server starts.
     LostList = "lost server list";
+    /// No other incarnation of the ensemble's name lives, or the user has said what becomes of it.
+    FormerIncarnations = "incarnation";
     /// Every server has an id.
     ServerIds = "server ids";
     /// Every cluster with observers has a voter.

@@ -108,7 +108,7 @@ pub fn status_inputs<'a>(
         obstacle: None,
         draining: None,
         replacing: None,
-        unexplained: None,
+        others: (Vec::new(), None),
         certificates: None,
         expiry: None,
         published: None,

@@ -198,6 +198,7 @@ pub fn next_step(world: &World, state: &State, sight: &Sight, cluster: usize) ->
             version: None,
             bound: true,
             ending,
+            servers_removed: false,
         }
     };
     let claims: Vec<Claim> = world.places_of(cluster).map(claim).collect();

@@ -4,11 +4,12 @@ use mczk_api::multiclusterzookeeper::MultiClusterZooKeeperSpec;
 use serde_json::{Value, json};
 
 use crate::{
-    Setup,
+    Says, Setup,
     faults::Fault::{
-        self, Asleep, ClusterExcluded, Deadline, Deposed, Disconnect, EmptySchedule, Evict, ListEdited, Lose,
-        LoseVolume, OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited, StatusWiped, TemplateDeleted,
-        TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unpreserved, Unregister, WorkDeleted,
+        self, Asleep, ClusterExcluded, ControlPlaneLost, Deadline, Deposed, Disconnect, EmptySchedule, Evict,
+        ListEdited, Lose, LoseVolume, OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited,
+        StatusWiped, TemplateDeleted, TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unpreserved, Unregister,
+        WorkDeleted,
     },
     member::BAD_IMAGE,
 };
@@ -61,7 +62,7 @@ fn first(name: &'static str, specs: &[MultiClusterZooKeeperSpec], kinds: &[Fault
 /// All worlds that are searched completely.
 pub fn all() -> Vec<Setup> {
     let usual = [first_deployments(), new_images(), other_changes(), ends()].concat();
-    [usual, edits(), unjoined_clusters(), late_operators()].concat()
+    [usual, edits(), unjoined_clusters(), late_operators(), lost_control_planes()].concat()
 }
 
 fn first_deployments() -> Vec<Setup> {
@@ -352,6 +353,24 @@ fn late_operators() -> Vec<Setup> {
             faults: 1,
             ..world("an image that fails, lost wake-ups", &[plain(3, V1), plain(3, BAD_IMAGE), plain(3, V3)], &[Asleep])
         },
+    ]
+}
+
+/// The control plane is lost while servers run, and the user creates the object again.
+fn lost_control_planes() -> Vec<Setup> {
+    let faults = [ControlPlaneLost, Disconnect(1), Lose(2), Slow];
+    vec![
+        Setup { says: Some(Says::Adopt), ..world("a lost control plane, adopted", &[plain(3, V1)], &faults) },
+        Setup {
+            says: Some(Says::Adopt),
+            faults: 1,
+            ..world(
+                "a lost control plane while an image rolls, adopted",
+                &[plain(3, V1), plain(3, V2)],
+                &[ControlPlaneLost],
+            )
+        },
+        Setup { says: Some(Says::Over), ..world("a lost control plane, declared over", &[plain(3, V1)], &faults) },
     ]
 }
 

@@ -6,7 +6,7 @@ use mczk_api::multiclusterzookeeper::RecordStatus;
 
 use crate::{
     World, hands, karmada, member, operator,
-    state::{MemberCluster, State},
+    state::{MemberCluster, Object, State},
 };
 
 /// A fault. Each one uses up one of the world's faults.
@@ -48,6 +48,8 @@ pub enum Fault {
     ClusterExcluded(usize),
     /// A hand lets Karmada delete what the PropagationPolicy propagates.
     Unpreserved,
+    /// The control plane is lost. The user builds another one and creates the object again.
+    ControlPlaneLost,
     /// A hand sets the replicas of a cluster spec to 0.
     SpecEdited(usize),
     /// A hand removes a server from the server list.
@@ -104,6 +106,7 @@ pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
         Fault::Unjoin(cluster) => karmada::unjoin(state, cluster),
         Fault::ClusterExcluded(cluster) => hands::exclude(state, cluster),
         Fault::Unpreserved => hands::unpreserve(state),
+        Fault::ControlPlaneLost => lose_control_plane(state),
         Fault::SpecEdited(cluster) => hands::empty_cluster_spec(state, cluster),
         Fault::ListEdited => hands::shorten_list(state),
         Fault::RuleAdded(cluster) => hands::add_rule(state, cluster),
@@ -112,6 +115,23 @@ pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
         Fault::TemplateDeleted => hands::delete_template(state),
         Fault::TemplatePurged => hands::purge_template(state),
     }
+}
+
+/// The objects and Works of the first control plane are gone. Objects in member clusters stay.
+fn lose_control_plane(state: &mut State) -> bool {
+    let Some(spec) = state.object.as_ref().filter(|object| !object.is_second && !object.deleting).map(|o| o.spec)
+    else {
+        return false;
+    };
+    state.object = Some(Object { is_second: true, spec, ..Object::default() });
+    (state.overrides, state.policy, state.template, state.binding) = (None, None, None, None);
+    state.services.clear();
+    state.tombstones.clear();
+    state.operators.clear();
+    for member in &mut state.members {
+        (member.work, member.reported) = (None, None);
+    }
+    true
 }
 
 fn lose_volume(state: &mut State, cluster: usize) -> bool {
@@ -155,6 +175,7 @@ pub fn healed(world: &World, state: &State) -> State {
         member.lacks_secret = false;
     }
     if let Some(object) = &mut state.object {
+        object.has_said = object.is_second;
         while world.setup.specs[object.spec].template.image == member::BAD_IMAGE
             && object.spec + 1 < world.setup.specs.len()
         {

@@ -72,12 +72,23 @@ pub struct Setup {
     pub gone: Vec<usize>,
     /// Clusters that the user abandons with the second spec.
     pub abandoned: Vec<usize>,
+    /// What the user says of the servers that live on after the control plane was lost.
+    pub says: Option<Says>,
     /// True if the user wants a volume replaced, with the second spec.
     pub replaces: bool,
     /// Clusters that serve the kinds of the operator only later.
     pub late_kinds: Vec<usize>,
     /// Clusters that a Secret reaches late.
     pub late_secret: Vec<usize>,
+}
+
+/// What becomes of the incarnation of a lost control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// The object that is created again continues it.
+    Adopt,
+    /// It is over.
+    Over,
 }
 
 /// A world, and results that its states share.
@@ -115,7 +126,7 @@ impl World {
             ..MemberCluster::default()
         };
         State {
-            object: Some(Object { spec: 0, generation: 1, finalizer: false, deleting: false, status: None }),
+            object: Some(Object::default()),
             overrides: None,
             policy: None,
             services: std::collections::BTreeMap::new(),
@@ -219,6 +230,10 @@ impl World {
                 state.object.as_mut()?.declare(1);
                 true
             }
+            Action::Say => {
+                state.object.as_mut()?.has_said = true;
+                true
+            }
             Action::Delete => state.delete(),
             Action::Detect => karmada::detect(&mut state),
             Action::Schedule => karmada::schedule(&mut state),
@@ -264,6 +279,8 @@ pub enum Action {
     Crash(usize),
     /// The user declares the next spec.
     Change,
+    /// The user says what becomes of the servers of the lost control plane.
+    Say,
     /// The user deletes the object.
     Delete,
     Detect,
@@ -309,6 +326,9 @@ impl Model for World {
         if let Some(object) = state.object.as_ref().filter(|o| !o.deleting) {
             if object.spec + 1 < self.setup.specs.len() {
                 actions.push(Action::Change);
+            }
+            if object.is_second && !object.has_said {
+                actions.push(Action::Say);
             }
             if state.to_delete {
                 actions.push(Action::Delete);

@@ -10,7 +10,7 @@ use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
         labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
-        naming::{Naming, incarnation},
+        naming::Naming,
         server_list,
     },
     mutation::Mutation,
@@ -42,10 +42,10 @@ use agent_inputs::{configuration, local_server, looking, observation, serving};
 
 use crate::{
     World,
-    operator::{NAME, UID},
+    operator::NAME,
     properties::Rule,
     replace,
-    state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, name},
+    state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, incarnation_of, name},
 };
 
 /// An image that never starts.
@@ -275,10 +275,6 @@ fn host(state: &State, id: i32) -> String {
     listed.find(|server| server.id == id).map(|server| server.host.clone()).unwrap_or_default()
 }
 
-fn incarnation_of(number: usize) -> String {
-    incarnation(UID, u32::try_from(number).expect("few incarnations"))
-}
-
 fn naming(incarnation: &str) -> Naming<'_> {
     Naming { name: NAME, namespace: "prod", incarnation, names: None }
 }
@@ -457,6 +453,10 @@ fn restart(state: &mut State, cluster: usize, decision: &Decision) -> bool {
     let index = index.and_then(|index| usize::try_from(index).ok()).expect("the pod exists");
     let (Some(spec), Some(list)) = (member.read.clone(), &decision.list) else { return false };
     let before = member.servers[index].clone();
+    if state.object.as_ref().is_some_and(|object| object.is_second && object.spec == 0) {
+        // Nothing that a pod is made from has changed.
+        state.broken.get_or_insert(Rule::S14);
+    }
     let Server { revision, image_works, .. } = Server::new(before.incarnation, spec.get(), list);
     state.members[cluster].servers[index] = Server { revision, image_works, up: false, ..before };
     true

@@ -42,16 +42,18 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    World,
+    Says, World,
     faults::Fault,
     properties::{self, Rule},
     replace,
-    state::{InFlight, NOW, Seen, Shared, State, Template, name},
+    state::{InFlight, NOW, Object, Seen, Shared, State, Template, incarnation_of, name},
     writes::{Write, Writes, write, writes},
 };
 
 pub const NAME: &str = "zk";
 pub const UID: &str = "object";
+/// Uid of the object that is created after the control plane was lost.
+pub const SECOND_UID: &str = "second";
 /// Longer than every deadline.
 const LATE: SignedDuration = SignedDuration::from_secs(1000);
 
@@ -81,7 +83,7 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
     let own = state.object.as_ref()?;
     let mut object = MultiClusterZooKeeper::new(NAME, world.setup.specs[own.spec].clone());
     object.metadata.namespace = Some("prod".to_owned());
-    object.metadata.uid = Some(UID.to_owned());
+    object.metadata.uid = Some(own.uid().to_owned());
     object.metadata.generation = Some(own.generation);
     object.metadata.finalizers = own.finalizer.then(|| vec![OPERATOR_FINALIZER.to_owned()]);
     object.metadata.deletion_timestamp = own.deleting.then_some(Time(NOW));
@@ -90,6 +92,7 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
         object.metadata.annotations = Some(BTreeMap::from([(labels::ABANDON_CLUSTERS.to_owned(), names.join(","))]));
     }
     object.metadata.annotations.get_or_insert_default().extend(replace::annotations(world, own).into_iter().flatten());
+    object.metadata.annotations.get_or_insert_default().extend(said(world, own));
     object.status = own.status.as_ref().map(|s| s.get().clone());
     let template = state.template.as_ref().map(|t| {
         let mut live = versioned(t.object.get().clone());
@@ -123,6 +126,15 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
     })
 }
 
+/// What the user says of the servers of a lost control plane.
+fn said(world: &World, own: &Object) -> Option<(String, String)> {
+    let annotation = match world.setup.says.filter(|_| own.has_said)? {
+        Says::Adopt => labels::ADOPT,
+        Says::Over => labels::DECLARE_OVER,
+    };
+    Some((annotation.to_owned(), incarnation_of(0)))
+}
+
 /// An object as the API server returns it.
 fn versioned<K: kube_core::Resource>(mut object: K) -> K {
     object.meta_mut().resource_version = Some("1".to_owned());
@@ -143,6 +155,7 @@ fn certificates_of(object: &MultiClusterZooKeeper, id: &str) -> Vec<Certificate>
     let (name, loaded, mut observed) = (object.name_any(), BTreeMap::new(), Vec::new());
     loop {
         let inputs = certificates::CertificateInputs {
+            adopted: false,
             ensemble: &name,
             incarnation: id,
             used: None,

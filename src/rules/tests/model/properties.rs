@@ -18,7 +18,7 @@ use mczk_rules::rollout::{
 };
 
 use crate::{
-    World, hands, karmada, member,
+    Says, World, hands, karmada, member,
     operator::{self, Outcome},
     replace,
     state::{MemberCluster, Server, Shared, State, incarnation_number, name},
@@ -44,6 +44,9 @@ pub enum Rule {
     S7,
     /// An agent deletes no volume but the requested one, and that only while the others are a majority that runs.
     S13,
+    /// No list of another incarnation reaches a cluster while servers live that the user has not declared over. An adopted
+    /// ensemble restarts no server.
+    S14,
     /// No decision relies on a report that is stale, or of another cluster spec.
     S8,
     /// An epoch has one server list.
@@ -364,6 +367,9 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
         }
         Write::Overrides(Some(wanted)) => {
             let after = override_rules::read(&wanted.get().spec);
+            if begins_beside_living(world, state, &after.ensemble) {
+                state.breaks(Rule::S14);
+            }
             if after.ensemble.phase.is_ending() || !state.truth.formed {
                 return;
             }
@@ -393,6 +399,14 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
         }
         _ => {}
     }
+}
+
+/// True if a server list is of another incarnation than the servers that live, and the user has not declared these over.
+fn begins_beside_living(world: &World, state: &State, list: &Ensemble) -> bool {
+    let Some(object) = state.object.as_ref().filter(|object| object.is_second) else { return false };
+    let is_over = object.has_said && world.setup.says == Some(Says::Over);
+    let is_other = incarnation_number(list.incarnation.as_ref()) != state.truth.incarnation;
+    !list.servers.is_empty() && is_other && state.truth.formed && !is_over
 }
 
 /// Checks a late write in the state in which it is made: the world may have changed since the plan.

@@ -32,7 +32,7 @@ fn uid(cluster: usize, ordinal: usize, creations: u8) -> String {
 /// The claim of a server.
 pub fn claim(cluster: usize, ordinal: usize, server: &Server, pod: &str, incarnation: String) -> Claim {
     let uid = uid(cluster, ordinal, server.replaced);
-    Claim { name: claim_of(pod), incarnation, uid, version: None, bound: true, ending: false }
+    Claim { name: claim_of(pod), incarnation, uid, version: None, bound: true, ending: false, servers_removed: false }
 }
 
 /// The request on the template: Karmada brings it to every cluster.

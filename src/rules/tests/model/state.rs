@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    operator::{Outcome, UID},
+    operator::{Outcome, SECOND_UID, UID},
     properties::Rule,
 };
 
@@ -89,6 +89,10 @@ impl<T> fmt::Debug for Shared<T> {
 /// The MultiClusterZooKeeper.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
+    /// True if it is the one that the user created after the control plane was lost.
+    pub is_second: bool,
+    /// True if the user has said what becomes of the servers of the first one.
+    pub has_said: bool,
     /// Index of its spec in the world's specs.
     pub spec: usize,
     pub generation: i64,
@@ -97,7 +101,25 @@ pub struct Object {
     pub status: Option<Shared<MultiClusterZooKeeperStatus>>,
 }
 
+impl Default for Object {
+    fn default() -> Self {
+        Self {
+            is_second: false,
+            has_said: false,
+            spec: 0,
+            generation: 1,
+            finalizer: false,
+            deleting: false,
+            status: None,
+        }
+    }
+}
+
 impl Object {
+    pub fn uid(&self) -> &'static str {
+        if self.is_second { SECOND_UID } else { UID }
+    }
+
     /// The user declares a later spec.
     pub fn declare(&mut self, later: usize) {
         self.spec += later;
@@ -322,7 +344,15 @@ impl Truth {
     }
 }
 
-static INCARNATIONS: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| naming::incarnation(UID, number)));
+/// Those of the first object, and the one of the second.
+static INCARNATIONS: LazyLock<[String; 4]> = LazyLock::new(|| {
+    [(UID, 0), (UID, 1), (UID, 2), (SECOND_UID, 0)].map(|(uid, number)| naming::incarnation(uid, number))
+});
+
+/// The incarnation with a number.
+pub fn incarnation_of(number: usize) -> String {
+    INCARNATIONS[number].clone()
+}
 
 /// Number of an incarnation, in the order of bootstraps.
 pub fn incarnation_number(id: Option<&String>) -> usize {

@@ -300,7 +300,10 @@ impl World {
             .filter(|(_, count)| *count > 0)
             .map(|(name, _)| {
                 before.iter().find(|item| item.cluster_name == *name).cloned().unwrap_or_else(|| {
-                    serde_json::from_value(json!({ "clusterName": name, "applied": true, "status": {} })).unwrap()
+                    serde_json::from_value(
+                        json!({ "clusterName": name, "applied": true, "status": { "otherIncarnations": [] } }),
+                    )
+                    .unwrap()
                 })
             })
             .collect();

@@ -5,11 +5,14 @@ mod request;
 mod wait;
 
 use std::{
-    io::{self, BufRead, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::Duration,
 };
 
-use crate::act::patch::{Written, write};
+use crate::act::{
+    confirm::confirmed,
+    patch::{Written, write},
+};
 use crate::terminal::{
     connection::Connection,
     error::Error,
@@ -20,7 +23,7 @@ use crate::terminal::{
     server_list::listed,
     server_name::ServerName,
 };
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
@@ -97,7 +100,7 @@ impl Replace {
                 print("Dry run: nothing is requested.\n")?;
                 return Ok(Exit::Fine);
             }
-            if !self.yes && !confirmed(&server.id.to_string())? {
+            if !self.yes && !confirmed(&server.id.to_string(), &question(server.id))? {
                 return Err(Error::Failed(anyhow!("not confirmed: nothing is requested")));
             }
             write(&client, (&namespace, name), &written, false).await?;
@@ -111,15 +114,8 @@ impl Replace {
     }
 }
 
-/// Asks on the terminal. Only the word that the user is asked for confirms.
-fn confirmed(word: &str) -> Result<bool, Error> {
-    let mut out = io::stderr();
-    write!(out, "Type the id of the server, {word}, to replace its volume: ")
-        .and_then(|()| out.flush())
-        .context("cannot write to standard error")?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).context("cannot read standard input")?;
-    Ok(line.trim() == word)
+fn question(id: i32) -> String {
+    format!("Type the id of the server, {id}, to replace its volume: ")
 }
 
 /// What is requested, and what then happens.

@@ -113,12 +113,12 @@ pub(crate) fn reported(mut observed: Observed) -> Observed {
             .map(|server| json!({ "id": server.id, "pod": format!("p-{}", server.ordinal), "serving": true, "synced": true, "mode": "follower", "acceptedEpoch": 1 }))
             .collect();
         let status = match content.cluster_specs.get(name) {
-            None => json!({ "preflight": passed() }),
+            None => json!({ "preflight": passed(), "otherIncarnations": [] }),
             Some(spec) => json!({
                 "observedSpecHash": spec.spec_hash, "completedSpecHash": spec.spec_hash, "ensemble": list,
                 "publishedEpoch": list.epoch, "replicas": servers.len(), "startedReplicas": servers.len(),
                 "readyReplicas": servers.len(), "servers": servers, "votingMembers": voters, "configVersion": 1,
-                "leader": 1, "writable": true,
+                "leader": 1, "writable": true, "otherIncarnations": [],
             }),
         };
         serde_json::from_value(json!({ "clusterName": name, "applied": true, "status": status })).unwrap()
@@ -268,6 +268,7 @@ fn then_a_cluster_starts() {
     apply             done
     namespace         done
     names             done
+    incarnation       done
     selection         done
     authority         done
     certificates      done
@@ -309,6 +310,7 @@ fn the_rollout_waits_for_an_agent() {
     apply         done
     namespace     done
     names         done
+    incarnation   done
     selection     done
     authority     done
     certificates  done
@@ -348,6 +350,7 @@ fn in_the_end_nothing_is_left() {
     apply         done
     namespace     done
     names         done
+    incarnation   done
     selection     done
     authority     done
     certificates  done

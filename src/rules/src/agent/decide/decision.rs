@@ -6,12 +6,14 @@ use crate::agent::decide::{
     membership::MembershipStep, preflight::ProbePlan, replace::ReplaceStep, restart::RestartStep,
 };
 use mczk_api::{
+    mutation::broken,
     pod::Reclaim,
     zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
 };
 
 /// What the agent does next.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub struct Decision {
     /// The accepted server list.
     pub list: Option<Ensemble>,
@@ -19,8 +21,10 @@ pub struct Decision {
     pub replicas: Option<(i32, i32)>,
     /// Incarnations whose servers stop and whose objects are removed.
     pub remove: BTreeSet<String>,
-    /// What becomes of their volumes.
+    /// What becomes of the volumes of the list's own incarnation: see [`Self::reclaim_of`].
     pub reclaim: Reclaim,
+    /// True if another incarnation keeps the Service and the ConfigMap for clients.
+    pub keeps_clients: bool,
     /// What becomes of probes, before anything else is written.
     pub probes: ProbePlan,
     /// The membership step that is due.
@@ -41,6 +45,16 @@ pub struct Decision {
     pub remove_object: bool,
     /// When the agent reconciles again.
     pub requeue: Requeue,
+}
+
+impl Decision {
+    /// What becomes of the volumes of an incarnation that is removed. Only the spec of the ensemble that made volumes may
+    /// delete them.
+    #[must_use]
+    pub fn reclaim_of(&self, incarnation: &str) -> Reclaim {
+        let own = self.list.as_ref().and_then(|list| list.incarnation.as_deref());
+        if own == Some(incarnation) || broken!(ReclaimDeclared) { self.reclaim } else { Reclaim::Retain }
+    }
 }
 
 /// When the agent reconciles again.

@@ -59,6 +59,7 @@ pub(super) fn claim(name: &str, incarnation: &str) -> Claim {
         version: Some("1".into()),
         bound: true,
         ending: false,
+        servers_removed: false,
     }
 }
 

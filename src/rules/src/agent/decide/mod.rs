@@ -21,6 +21,7 @@ pub mod local_server;
 pub mod membership;
 pub mod observation;
 mod obstacle;
+mod other_incarnations;
 pub(crate) mod preflight;
 pub mod probe;
 mod progress;
@@ -40,6 +41,7 @@ pub mod warnings;
 mod without_list;
 
 use k8s_openapi::jiff::Timestamp;
+use kube_core::ResourceExt;
 
 pub use decision::Decision;
 pub use decision::Requeue;
@@ -49,7 +51,6 @@ use crate::agent::decide::{
     obstacle::ObstacleInputs, preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep,
     status::AgentStatusInputs,
 };
-use mczk_api::zookeeper::ZooKeeperStatus;
 
 /// Decides what the agent does next.
 #[must_use]
@@ -67,6 +68,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let replicas = replicas::plan(&ensemble);
     let deletion = deletion::classify(&ensemble, &removal, now);
     let client = client_problem::find(&ensemble, acts);
+    let others = removal::describe(&object.name_any(), &removal.others);
     let newer_list = accept::newer_list(&list, &observation.views);
     let observed: Vec<_> = newer_list.into_iter().chain(observation.obstacles.iter().cloned()).collect();
     let obstacle = obstacle::first(&ObstacleInputs {
@@ -74,7 +76,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         acts,
         observed: &observed,
         replicas: &replicas,
-        removal: &removal,
+        others: others.as_ref(),
         deletion,
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
@@ -88,8 +90,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let unmanaged_end = ensemble.over && !ensemble.is_managed();
     let idle =
         membership.step == MembershipStep::Done && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
-    let none = ZooKeeperStatus::default();
-    let before = object.status.as_ref().unwrap_or(&none);
+    let before = &object.status.clone().unwrap_or_default();
     let status = status::report(&AgentStatusInputs {
         generation: object.metadata.generation,
         before,
@@ -103,7 +104,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
         replacing: replace::describe(observation, &replace),
-        unexplained: removal.unexplained,
+        others: (removal.others.clone(), others),
         certificates: client.message,
         expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),
         published: membership.published,
@@ -127,6 +128,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         },
         replace,
         restart,
+        keeps_clients: other_incarnations::keep_clients(observation, &removal.others),
         remove: removal.incarnations,
         reclaim: removal.reclaim,
         status,

@@ -47,6 +47,8 @@ pub struct Claim {
     pub bound: bool,
     /// True if it is being deleted: it ends with its pod.
     pub ending: bool,
+    /// True if the agent has removed its servers ([`mczk_api::contract::labels::SERVERS_REMOVED`]).
+    pub servers_removed: bool,
 }
 
 /// The API server did not delete an object: a right is missing, an admission policy forbids it, or a webhook does not answer.

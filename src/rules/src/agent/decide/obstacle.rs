@@ -1,6 +1,6 @@
 //! Step: the first obstacle that needs the user's attention.
 
-use crate::agent::decide::{accept::Acceptance, deletion::Deletion, removal::Removal, replicas::Replicas};
+use crate::agent::decide::{accept::Acceptance, deletion::Deletion, replicas::Replicas};
 use mczk_api::contract::{cause::Cause, conditions::Reason};
 
 /// What the obstacle depends on.
@@ -10,7 +10,8 @@ pub(super) struct ObstacleInputs<'a> {
     pub(super) acts: bool,
     pub(super) observed: &'a [Cause],
     pub(super) replicas: &'a Replicas,
-    pub(super) removal: &'a Removal,
+    /// What users read of other incarnations that live here.
+    pub(super) others: Option<&'a String>,
     pub(super) deletion: Deletion,
     /// Why a change waits for certificates for clients.
     pub(super) certificates: Option<&'a String>,
@@ -26,7 +27,7 @@ pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Cause> {
         .or_else(|| some(Reason::ClientCertificates, inputs.certificates?))
         .or_else(|| (inputs.deletion == Deletion::Unexpected).then(unexpected_deletion))
         .or_else(|| {
-            let message = inputs.removal.unexplained.as_ref().filter(|_| inputs.deletion != Deletion::None)?;
+            let message = inputs.others.filter(|_| inputs.deletion != Deletion::None)?;
             some(Reason::FormerIncarnation, message)
         })
 }

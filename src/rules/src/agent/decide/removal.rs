@@ -1,13 +1,17 @@
-//! Step: which incarnations are removed from this cluster, and which remain unexplained.
+//! Step: which incarnations are removed from this cluster, and which live on without a list that names them.
 
 use std::collections::BTreeSet;
 
 use crate::agent::decide::{
     local_ensemble::LocalEnsemble,
+    other_incarnations,
     preflight::{self, ProbePlan},
     replica_floor::Voters,
 };
-use mczk_api::{contract::labels::INCARNATION_LABEL, pod::Reclaim, zookeeper::Role};
+use mczk_api::{
+    pod::Reclaim,
+    zookeeper::{OtherIncarnation, Role},
+};
 
 /// What is removed from this cluster.
 pub(super) struct Removal {
@@ -21,8 +25,8 @@ pub(super) struct Removal {
     pub(super) decommissioned: bool,
     /// True if anything to be removed remains.
     pub(super) pending: bool,
-    /// Former incarnations that remain and that nothing declares over. They keep running, and the agent reports them.
-    pub(super) unexplained: Option<String>,
+    /// Other incarnations that live here, and that nothing declares over. They keep running, and the agent reports them.
+    pub(super) others: Vec<OtherIncarnation>,
 }
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, probes: &ProbePlan) -> Removal {
@@ -30,16 +34,23 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, probes: &ProbePlan) -> Removal 
     let incarnations =
         &removed(ensemble, departed) | &preflight::leftovers(ensemble.observation, Some(ensemble.incarnation), probes);
     let remaining = ensemble.observation.incarnations();
-    // If only this cluster has left, the ensemble runs on in other clusters, and this one may come back.
-    let reclaim = ensemble.observation.object.spec.template.storage.reclaim.filter(|_| !departed).unwrap_or_default();
     Removal {
-        reclaim,
+        reclaim: reclaim(ensemble, departed),
         departed,
         decommissioned: ensemble.over && !ensemble.remains(),
         pending: incarnations.iter().any(|incarnation| remaining.contains(incarnation.as_str())),
-        unexplained: unexplained(ensemble, &incarnations, probes),
+        others: other_incarnations::living(ensemble.observation, Some(ensemble.incarnation), &incarnations, probes),
         incarnations,
     }
+}
+
+/// What becomes of the volumes of the incarnation of the list. Those of any other one stay: the object that is here may not be
+/// the one that made them, and a user who declares them over may still need the data.
+fn reclaim(ensemble: &LocalEnsemble<'_>, departed: bool) -> Reclaim {
+    let spec = &ensemble.observation.object.spec;
+    let is_its_own = spec.ensemble.incarnation.as_deref() == Some(ensemble.incarnation);
+    // If only this cluster has left, the ensemble runs on in other clusters, and this one may come back.
+    spec.template.storage.reclaim.filter(|_| !departed && is_its_own).unwrap_or_default()
 }
 
 /// Incarnations that are over: former ones, those with a tombstone, and this one if it ends or this cluster has left it.
@@ -50,17 +61,16 @@ fn removed(ensemble: &LocalEnsemble<'_>, departed: bool) -> BTreeSet<String> {
     former.chain(ensemble.observation.tombstones.iter().cloned()).chain(ends).collect()
 }
 
-fn unexplained(ensemble: &LocalEnsemble<'_>, removed: &BTreeSet<String>, probes: &ProbePlan) -> Option<String> {
-    let remaining = ensemble.observation.incarnations().into_iter();
-    let awaited = preflight::awaited(ensemble.observation).filter(|id| !ensemble.observation.has_had_servers(id));
-    let is_known =
-        |id: &str| id == ensemble.incarnation || probes.incarnation.as_deref() == Some(id) || awaited == Some(id);
-    let unknown: Vec<&str> = remaining.filter(|id| !is_known(id) && !removed.contains(*id)).collect();
-    (!unknown.is_empty()).then(|| {
+/// What users read of other incarnations that live beside the one of the list.
+pub(super) fn describe(name: &str, others: &[OtherIncarnation]) -> Option<String> {
+    let ids: Vec<&str> = others.iter().map(|other| other.incarnation.as_str()).collect();
+    (!ids.is_empty()).then(|| {
         format!(
-            "Servers of former incarnations remain here, and no server list or tombstone declares these over: {}. If \
-             you do not need them, remove the objects with these values of the label {INCARNATION_LABEL}",
-            unknown.join(", ")
+            "Servers or volumes of other incarnations of {name} are here, and no server list or tombstone declares these \
+             over: {}. Its servers run on, and clients of this cluster reach them. If the ensemble does not need their data \
+             any more, run `mczk declare-over {name} {}`, which deletes no volume",
+            ids.join(", "),
+            ids.join(" ")
         )
     })
 }

@@ -17,7 +17,7 @@ use mczk_api::{
     },
     preflight::PreflightReport,
     tls::EnsembleTls,
-    zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
+    zookeeper::{Ensemble, OtherIncarnation, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
 };
 
 /// Longest message of a condition, in characters.
@@ -50,8 +50,8 @@ pub struct AgentStatusInputs<'a> {
     pub draining: Option<Cause>,
     /// A volume that a user wants replaced.
     pub replacing: Option<Cause>,
-    /// Former incarnations that remain and that nothing declares over.
-    pub unexplained: Option<String>,
+    /// Other incarnations that live here and that nothing declares over, and what users read of them.
+    pub others: (Vec<OtherIncarnation>, Option<String>),
     /// Why the agent does not accept the newest certificates for clients.
     pub certificates: Option<String>,
     /// Certificates that expire soon.
@@ -82,6 +82,7 @@ pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
         observed_spec_hash: inputs.spec_hash.map(str::to_owned).or_else(|| before.observed_spec_hash.clone()),
         volumes: inputs.unused_claims.clone(),
         preflight: inputs.preflight.clone(),
+        other_incarnations: Some(inputs.others.0.clone()),
         ..ZooKeeperStatus::default()
     };
     let mut conditions = notices(inputs);
@@ -119,7 +120,7 @@ fn notices(inputs: &AgentStatusInputs<'_>) -> Conditions {
         of(ConditionType::Blocked, inputs.obstacle.clone()),
         of(ConditionType::Draining, inputs.draining.clone()),
         of(ConditionType::Replacing, inputs.replacing.clone()),
-        of(ConditionType::FormerIncarnation, because(Reason::ServersLeft, &inputs.unexplained)),
+        of(ConditionType::FormerIncarnation, because(Reason::ServersLeft, &inputs.others.1)),
         of(ConditionType::ClientCertificatesKept, because(Reason::SecretNotAccepted, &inputs.certificates)),
         of(ConditionType::AgentCertificatesExpire, inputs.expiry.clone()),
     ];

@@ -16,7 +16,7 @@ use crate::{
         local_server::LocalServer,
         observation::{Claim, RefusedDeletion, ServerSet},
     },
-    fixtures::zookeeper,
+    fixtures::{zookeeper, zookeeper_spec},
     rollout::cluster_spec,
 };
 use mczk_api::{
@@ -27,8 +27,9 @@ use mczk_api::{
         labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
         server_list::with_hash,
     },
+    mutation::Mutation,
     pod::Reclaim,
-    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    zookeeper::{Ensemble, EnsemblePhase, OtherIncarnation, Role, Server, ZooKeeperStatus},
 };
 
 fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
@@ -308,7 +309,8 @@ fn a_missing_secret_is_reported_and_undoes_nothing() {
 fn an_unassigned_object_reports_only_its_generation() {
     let mut cluster = Cluster::new(list(1, ALL));
     let decision = cluster.reconcile();
-    let only = ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() };
+    let other_incarnations = Some(Vec::new());
+    let only = ZooKeeperStatus { observed_generation: Some(1), other_incarnations, ..ZooKeeperStatus::default() };
     assert_eq!(decision.status, only);
     assert!(decision.replicas.is_none() && !decision.finalizer && decision.remove.is_empty());
 }
@@ -858,4 +860,97 @@ fn a_suspended_server_with_an_ending_volume_keeps_its_pod() {
     cluster.observation.servers[0].1.view = None;
     let restarts = cluster.reconcile().restart;
     assert!(matches!(&restarts, RestartStep::Restart { pod, .. } if pod == "zk-abc-0"), "{restarts:?}");
+}
+
+/// The new object of a lost control plane: Karmada overwrites the spec, and the status stays.
+fn created_again(cluster: &mut Cluster) {
+    let replicas = cluster.observation.object.spec.replicas;
+    cluster.observation.object.spec = zookeeper_spec(json!({ "replicas": replicas }));
+    cluster.stored();
+}
+
+/// A list of the new object. `former` are the incarnations that its user declares over.
+fn of_new_object(former: &[&str]) -> Ensemble {
+    let former_incarnations = former.iter().map(|id| (*id).to_owned()).collect();
+    let phase = EnsemblePhase::Bootstrapping;
+    with_hash(Ensemble { incarnation: Some("new".into()), former_incarnations, phase, ..list(1, ALL) }).unwrap()
+}
+
+#[test]
+fn servers_whose_object_lost_its_list_run_on() {
+    let mut cluster = serving();
+    cluster.observation.claims = vec![fixtures::claim("data-zk-abc-0", "abc")];
+    cluster.reconcile();
+    created_again(&mut cluster);
+    let decision = cluster.reconcile();
+    assert!(decision.replicas.is_none() && decision.remove.is_empty() && decision.restart == RestartStep::Nothing);
+    assert_eq!(cluster.reported().ensemble.as_ref().unwrap().incarnation.as_deref(), Some("abc"));
+    assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[][..]));
+    // The object is deleted and created too.
+    cluster.observation.object.status = None;
+    let decision = cluster.reconcile();
+    assert!(decision.replicas.is_none() && decision.remove.is_empty() && decision.keeps_clients);
+    let other = OtherIncarnation { incarnation: "abc".into(), servers: 2, volumes: 1 };
+    assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[other][..]));
+}
+
+/// Whether an empty ensemble takes the Service from servers that nothing declares over.
+fn takes_service(former: &[&str]) -> bool {
+    let mut cluster = serving();
+    cluster.reconcile();
+    cluster.list(of_new_object(former));
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
+    !decision.keeps_clients
+}
+
+#[test]
+fn living_servers_keep_the_service_until_they_are_declared_over() {
+    assert!(!takes_service(&[]) && takes_service(&["abc"]));
+    assert!(Mutation::with(Some(Mutation::EmptyTakesService), || takes_service(&[])));
+}
+
+/// What becomes of the volumes of an incarnation that the new object declares over, and deletes its own.
+fn reclaims_declared() -> Reclaim {
+    let mut cluster = serving();
+    cluster.list(of_new_object(&["abc"]));
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    assert!(decision.remove.contains("abc"));
+    assert_eq!(decision.reclaim_of("new"), Reclaim::Delete);
+    decision.reclaim_of("abc")
+}
+
+#[test]
+fn declaring_an_incarnation_over_deletes_no_volume() {
+    assert_eq!(reclaims_declared(), Reclaim::Retain);
+    assert_eq!(Mutation::with(Some(Mutation::ReclaimDeclared), reclaims_declared), Reclaim::Delete);
+}
+
+/// The tombstone of an incarnation arrives after the object of another one: its volumes are none of that object's.
+#[test]
+fn an_object_deletes_only_volumes_that_its_own_servers_made() {
+    let mut cluster = serving();
+    cluster.reconcile();
+    created_again(&mut cluster);
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
+    cluster.observation.tombstones.insert("abc".into());
+    let decision = cluster.reconcile();
+    assert_eq!((decision.remove.contains("abc"), decision.reclaim_of("abc")), (true, Reclaim::Retain));
+}
+
+#[test]
+fn volumes_whose_servers_the_agent_removed_are_no_life() {
+    let mut cluster = serving();
+    let removed = |name: &str| Claim { servers_removed: true, ..fixtures::claim(name, "old") };
+    cluster.observation.claims = vec![removed("data-zk-old-0"), removed("data-zk-old-1")];
+    cluster.reconcile();
+    assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[][..]));
+    cluster.observation.claims.push(fixtures::claim("data-zk-older-0", "older"));
+    cluster.reconcile();
+    let older = OtherIncarnation { incarnation: "older".into(), servers: 0, volumes: 1 };
+    assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[older][..]));
+    assert!(cluster.condition("FormerIncarnation").is_some());
 }

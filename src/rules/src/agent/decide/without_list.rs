@@ -9,7 +9,7 @@ use crate::agent::decide::{
     deletion::has_finalizer,
     membership::MembershipStep,
     observation::Observation,
-    obstacle,
+    obstacle, other_incarnations,
     preflight::{self, ProbePlan},
     replace::ReplaceStep,
     restart::RestartStep,
@@ -18,6 +18,7 @@ use crate::agent::decide::{
 };
 use mczk_api::{
     contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+    pod::Reclaim,
     zookeeper::ZooKeeperStatus,
 };
 
@@ -25,6 +26,8 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     let object = &observation.object;
     let none = ZooKeeperStatus::default();
     let probes = preflight::plan(observation);
+    let remove = &observation.tombstones | &preflight::leftovers(observation, None, &probes);
+    let others = other_incarnations::living(observation, None, &remove, &probes);
     let inputs = AgentStatusInputs {
         generation: object.metadata.generation,
         before: object.status.as_ref().unwrap_or(&none),
@@ -38,7 +41,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         obstacle: obstacle::refused(acceptance),
         draining: None,
         replacing: None,
-        unexplained: None,
+        others: (others, None),
         certificates: None,
         expiry: None,
         published: None,
@@ -52,8 +55,10 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     Decision {
         list: None,
         replicas: None,
-        remove: &observation.tombstones | &preflight::leftovers(observation, None, &probes),
-        reclaim: object.spec.template.storage.reclaim.unwrap_or_default(),
+        remove,
+        // Without a list the object may be another one than that which made the volumes.
+        reclaim: Reclaim::default(),
+        keeps_clients: true,
         membership: MembershipStep::Done,
         takes_step: false,
         first_starts: Vec::new(),

@@ -80,6 +80,16 @@ impl<'a> Source<'a> {
         format!("{}-{}", self.set(role), self.spec.revision)
     }
 
+    /// True if applications use an object to reach the ensemble. It has the same name in every incarnation.
+    #[must_use]
+    pub fn is_for_clients(&self, object: &Object) -> bool {
+        match object.kind {
+            Kind::Service => object.name == self.name,
+            Kind::ConfigMap => object.name == self.clients(),
+            _ => false,
+        }
+    }
+
     /// Name of the ConfigMap for applications. No object of the agent depends on it.
     #[must_use]
     pub fn clients(&self) -> String {

@@ -77,4 +77,12 @@ impl Inputs<'_> {
         let former: BTreeSet<&String> = all.filter(|id| id.as_str() != self.naming.incarnation).collect();
         former.into_iter().take(MAX_FORMER).cloned().collect()
     }
+
+    /// True if the user has declared an incarnation over that the list does not name yet.
+    pub(super) fn is_declared_since(&self, list: &Ensemble) -> bool {
+        let is_new =
+            |id: &&str| *id != self.naming.incarnation && !list.former_incarnations.iter().any(|over| over == id);
+        let room = list.former_incarnations.len() < MAX_FORMER;
+        !list.servers.is_empty() && room && self.known.former_incarnations.over.iter().any(is_new)
+    }
 }

@@ -4,7 +4,7 @@
 //! No mode of the network check lifts this rule: the volumes are the only proof left.
 
 use crate::rollout::advance::inputs::Inputs;
-use mczk_api::contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL};
+use mczk_api::contract::{cause::Cause, conditions::Reason};
 
 /// Most volumes that a message names.
 const MAX_NAMED: usize = 3;
@@ -30,9 +30,9 @@ impl Inputs<'_> {
                 "Servers have run here before, but their server list is lost: status and OverridePolicy are gone, no \
                  agent reports it, and volumes of this incarnation are left: {named}{more}. No server starts, since the \
                  ensemble could form without their data, and skipping the network check changes nothing. Restore status.ensemble \
-                 of the ZooKeeper object in one of these clusters from a backup. If you do not need the data, remove \
-                 the objects and claims with the label {INCARNATION_LABEL}={} in these clusters",
-                self.naming.incarnation
+                 of the ZooKeeper object in one of these clusters from a backup. If the data has no use any more, run \
+                 `mczk declare-over {} {}`, which deletes no volume",
+                self.naming.name, self.naming.incarnation
             ),
         })
     }

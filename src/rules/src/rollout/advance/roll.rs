@@ -63,6 +63,9 @@ fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_
     if draft.steps.add(PlanStep::LostList, StepReport::needs(inputs.lost_list())) {
         return Ok((draft, false));
     }
+    if draft.steps.add(PlanStep::FormerIncarnations, inputs.other_incarnations(&target.schedule)) {
+        return Ok((draft, false));
+    }
     let checked = inputs.check_network(&target.schedule)?;
     draft.overrides.preflight = checked.request;
     let waits = draft.steps.add(PlanStep::Network, StepReport::waits(checked.cause));
@@ -172,6 +175,15 @@ fn move_record(inputs: &Inputs<'_>, moves: Move, draft: &mut Draft) {
 }
 
 impl Inputs<'_> {
+    /// Whether another incarnation of the ensemble's name may live (S14).
+    fn other_incarnations(&self, schedule: &[Scheduled]) -> StepReport {
+        let Self { known, .. } = self;
+        match known.unclear_declaration().or_else(|| known.other_lives()) {
+            Some(cause) => StepReport::Needs(cause),
+            None => StepReport::waits(known.unknown_lives(schedule.iter().map(|s| s.cluster.as_str()))),
+        }
+    }
+
     /// Observers need a voter in their cluster, since the schedule places voters only.
     fn lonely_observers(&self, schedule: &[Scheduled]) -> Option<Cause> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();

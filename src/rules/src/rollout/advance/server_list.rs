@@ -66,6 +66,7 @@ impl Inputs<'_> {
         let list = &overrides.ensemble;
         target.servers != list.servers
             || target.tls != list.tls
+            || self.is_declared_since(list)
             || (!list.servers.is_empty() && is_outdated(list, self.naming.incarnation, &self.known.reports))
     }
 

@@ -72,7 +72,11 @@ pub fn decide(inputs: &CertificateInputs<'_>, now: Timestamp) -> Decision {
 
 /// The names of the wanted Secrets, if all of them exist.
 fn by_name(state: &CertificateState<'_>, wanted: &WantedCertificates) -> Option<EnsembleTls> {
-    let identity = wanted.identity.as_ref()?.name.clone();
+    let adopted = || state.used.as_ref().filter(|_| state.inputs.adopted).map(|used| used.identity);
+    let identity = match &wanted.identity {
+        Some(identity) => identity.name.clone(),
+        None => state.name(Holds::Identity, adopted()?),
+    };
     let exists = wanted.trust.iter().all(|number| state.has_trust(*number));
     let trust = || wanted.trust.iter().map(|number| state.name(Holds::Trust, *number)).collect();
     exists.then(|| EnsembleTls { identity, trust: trust() })

@@ -24,6 +24,9 @@ pub struct CertificateInputs<'a> {
     pub observed: &'a [Certificate],
     /// Value of the annotation that requests another authority.
     pub requested: Option<&'a str>,
+    /// True if the ensemble continues an incarnation of a lost control plane. The keys of its authorities are lost, and its
+    /// Secrets are in the member clusters alone.
+    pub adopted: bool,
     /// True once a quorum has formed. Before that no authority is replaced.
     pub formed: bool,
     /// Certificates that all servers of each cluster with servers have loaded; `None` if the cluster does not report them.
@@ -82,8 +85,11 @@ impl<'a> CertificateState<'a> {
         self.of(Holds::Authority).find(|authority| authority.number == number && authority.not_after > self.now)
     }
 
+    /// True if the trust in an authority can reach all servers: its Secret is in the control plane, or, for an adopted
+    /// incarnation, in each member cluster with servers.
     pub(super) fn has_trust(&self, number: u32) -> bool {
-        self.of(Holds::Trust).any(|trust| trust.number == number)
+        let is_used = || self.used.as_ref().is_some_and(|used| used.trust.contains(&number));
+        self.of(Holds::Trust).any(|trust| trust.number == number) || self.inputs.adopted && is_used()
     }
 
     /// The newest identity under an authority. The observed Secrets may be older than the certificates in use; servers never
@@ -108,18 +114,31 @@ impl<'a> CertificateState<'a> {
         }
     }
 
+    /// True if no Secret of an adopted incarnation is in this control plane yet.
+    pub(super) fn has_lost_all(&self) -> bool {
+        self.inputs.adopted && self.observed.is_empty()
+    }
+
     /// The number of the next identity. A name never gets another content, even if the Secret was deleted.
     pub(super) fn next_identity(&self) -> u32 {
         let used = self.used.as_ref().map(|used| used.identity);
-        let highest = self.of(Holds::Identity).map(|identity| identity.number).max().max(used);
-        highest.map_or(1, |number| number.saturating_add(1))
+        let observed = self.of(Holds::Identity).map(|identity| identity.number).max();
+        let is_lost = self.inputs.adopted && observed.is_none();
+        observed.max(used).map_or(1, |number| after(number, is_lost))
     }
 
     pub(super) fn make_authority(&self) -> Make {
         let trusted = self.used.as_ref().and_then(|used| used.trust.last().copied());
         let highest = self.observed.iter().map(|secret| secret.authority).max().max(trusted);
-        self.make(Holds::Authority, highest.map_or(1, |number| number.saturating_add(1)), None)
+        let number = highest.map_or(1, |number| after(number, self.has_lost_all()));
+        self.make(Holds::Authority, number, None)
     }
+}
+
+/// The number after one. A lost control plane may have made one more Secret than any server list names, and a name never gets
+/// another content.
+fn after(number: u32, is_lost: bool) -> u32 {
+    number.saturating_add(if is_lost { 2 } else { 1 })
 }
 
 /// The number in the name of a Secret.

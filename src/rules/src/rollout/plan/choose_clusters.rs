@@ -35,7 +35,8 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let kept = Choice { selection: current.cloned(), waits: false, report: StepReport::Done };
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
     let is_current = |current: &ClusterSelection| {
-        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(known, name)) && !again
+        let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
+        current.is_for(&hash, object) && is_usable && divides_as_adopted(known, current)
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -54,6 +55,16 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let clusters = with_voters(known, clusters);
     let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
     Ok(Choice { selection: Some(selection), ..kept })
+}
+
+/// False if the ensemble continues a former incarnation, and the operator divided the voters before it knew where they are.
+fn divides_as_adopted(known: &Known<'_>, current: &ClusterSelection) -> bool {
+    let adopted = known.reported_list.as_ref().filter(|_| known.is_adopting());
+    let divided = with_voters(known, current.clusters().to_vec());
+    adopted.is_none()
+        || current
+            .voters()
+            .is_none_or(|voters| divided.iter().all(|(name, count)| voters.get(name.as_str()) == Some(count)))
 }
 
 /// The clusters that match `spec.placement`, or why none can be selected.

@@ -83,6 +83,8 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
         return Ok(refused(steps));
     }
 
+    steps.add(PlanStep::FormerIncarnations, StepReport::needs(known.unclear_declaration()));
+
     let without_objects = |steps: Steps| {
         let Overrides { ensemble, cluster_specs, .. } = known.overrides.clone();
         let next = NextState { records: known.records.clone(), ensemble, cluster_specs, ..NextState::default() };

@@ -36,13 +36,16 @@ pub(super) fn plan_certificates(known: &Known<'_>) -> PlannedCertificates {
     let object = known.object;
     let reported = known.reported_list.as_ref();
     let used = certificates::newest(&known.overrides.ensemble, reported, known.status_ensemble());
-    let decision = if object.spec.tls.quorum {
+    // Its first server list names certificates, which a new authority of the same number would contradict.
+    let unknown = known.is_adopting() && used.is_none();
+    let decision = if object.spec.tls.quorum && !unknown {
         let lists: Vec<_> = reported.into_iter().chain([&known.overrides.ensemble]).collect();
         let inputs = certificates::CertificateInputs {
             ensemble: &known.name,
             incarnation: &known.incarnation.id,
             used,
             observed: known.certificates,
+            adopted: known.former_incarnations.adopted == Some(known.incarnation.id.as_str()),
             requested: object.annotations().get(REPLACE_AUTHORITY).map(String::as_str),
             formed: known.incarnation.formed,
             loaded: &certificates::loaded(&lists, &known.overrides.cluster_specs, &known.reports),
@@ -52,7 +55,10 @@ pub(super) fn plan_certificates(known: &Known<'_>) -> PlannedCertificates {
         certificates::Decision::default()
     };
     PlannedCertificates {
-        missing: object.spec.tls.quorum && used.or(decision.tls.as_ref()).is_none() && known.template.is_none(),
+        missing: object.spec.tls.quorum
+            && !unknown
+            && used.or(decision.tls.as_ref()).is_none()
+            && known.template.is_none(),
         used: used.cloned(),
         next: decision.tls,
         make: decision.make,

@@ -36,20 +36,25 @@ pub(super) fn recover_overrides(
     let (mut overrides, mut quorum) = (known.overrides.clone(), known.quorum.clone());
     let mut recovered = Recovered::Nothing;
     if overrides.ensemble.servers.is_empty() {
-        let clusters = clusters_that_report(known, selection, schedule);
+        let mut clusters = clusters_that_report(known, selection, schedule);
+        clusters.extend(
+            known.clusters_of_adopted().into_iter().filter(|name| !clusters.contains(name)).collect::<Vec<_>>(),
+        );
         let naming = known.naming(&planned.spec);
         recovered = recover_ensemble(naming, &known.status, &clusters, &known.reports, tls);
     }
-    let report = match recovered {
-        Recovered::Nothing => StepReport::Done,
-        Recovered::Ensemble(ensemble) => {
+    let all_reported = !matches!(recovered, Recovered::Unreported(_));
+    let report = match (known.cannot_adopt(selection.clusters(), all_reported), recovered) {
+        (Some(cause), _) => StepReport::Needs(cause),
+        (None, Recovered::Nothing) => StepReport::Done,
+        (None, Recovered::Ensemble(ensemble)) => {
             // A list that is not of a bootstrap is of an ensemble that formed.
             quorum.formed |= !ensemble.phase.is_bootstrap();
             overrides.ensemble = server_list::with_hash(*ensemble)?;
             StepReport::Done
         }
-        Recovered::Unreported(clusters) => StepReport::Waits(unreported(known, &clusters)),
-        Recovered::ServerListUnknown => StepReport::Needs(server_list_unknown()),
+        (None, Recovered::Unreported(clusters)) => StepReport::Waits(unreported(known, &clusters)),
+        (None, Recovered::ServerListUnknown) => StepReport::Needs(server_list_unknown()),
     };
     let specs_lost = overrides.cluster_specs.is_empty() || !overrides.damaged.is_empty();
     let same_incarnation = known.status_ensemble().is_some() || known.status.ensemble.is_none();

@@ -33,6 +33,7 @@ fn have(holds: Holds, number: u32, until: i64) -> Certificate {
 fn before_quorum(incarnation: &str, used: Option<&EnsembleTls>, observed: &[Certificate], now: Timestamp) -> Decision {
     let loaded = BTreeMap::new();
     let inputs = CertificateInputs {
+        adopted: false,
         ensemble: "zk",
         incarnation,
         used,
@@ -182,6 +183,7 @@ fn a_new_authority_is_made_for_these_causes(
 ) {
     let (used, loaded) = (tls(1, &[1]), BTreeMap::new());
     let inputs = CertificateInputs {
+        adopted: false,
         ensemble: "zk",
         incarnation: "abc",
         used: Some(&used),
@@ -212,6 +214,7 @@ fn the_message_names_the_clusters_that_lack_certificates() {
         ("m3".to_owned(), None),
     ]);
     let inputs = CertificateInputs {
+        adopted: false,
         ensemble: "zk",
         incarnation: "abc",
         used: Some(&used),

@@ -105,6 +105,7 @@ impl State {
         let loaded = self.clusters.iter().enumerate().map(|(n, cluster)| (format!("m{n}"), report(cluster)));
         let (used, loaded) = (self.used.tls(), loaded.collect());
         let inputs = CertificateInputs {
+            adopted: false,
             ensemble: "zk",
             incarnation: "abc",
             used: Some(&used),

@@ -1,0 +1,161 @@
+//! S14: incarnations that lived under the ensemble's name before its object.
+//!
+//! If a user creates the objects of a lost control plane again, they have other uids, and so another incarnation. If its servers
+//! started, applications would find an empty tree under the same name. So the first server waits until each scheduled cluster
+//! has reported that no other incarnation lives there, or the user has said what becomes of it: the ensemble continues it
+//! ([`ADOPT`]), or it is over ([`DECLARE_OVER`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::rollout::{known::Known, reported_list::reported_lists};
+use mczk_api::{
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+        labels::{ADOPT, DECLARE_OVER},
+    },
+    mutation::broken,
+    zookeeper::{Ensemble, ZooKeeperStatus},
+};
+
+/// Most clusters and servers that a message names.
+const MAX_NAMED: usize = 5;
+
+impl Known<'_> {
+    /// Why an annotation about former incarnations cannot be followed. An ensemble that has a server list goes on.
+    pub(in crate::rollout) fn unclear_declaration(&self) -> Option<Cause> {
+        let own = &self.incarnation.id;
+        let adopted = self.former_incarnations.adopted.filter(|adopted| adopted != own);
+        let message = if let Some(malformed) = &self.former_incarnations.malformed {
+            malformed.clone()
+        } else if let Some(adopted) = adopted {
+            format!(
+                "{ADOPT} names incarnation {adopted}, but this ensemble has a server list of incarnation {own}, or {adopted} is \
+                 over: remove the annotation"
+            )
+        } else if self.former_incarnations.over.contains(own.as_str()) {
+            format!(
+                "{DECLARE_OVER} names {own}, the incarnation of this ensemble: remove it there. To end the ensemble, delete \
+                 the MultiClusterZooKeeper"
+            )
+        } else {
+            return None;
+        };
+        Some(Cause { reason: Reason::FormerIncarnationUnclear, message })
+    }
+
+    /// Why no first server starts, and why the ensemble continues no former incarnation: another one lives. A stale report
+    /// counts too.
+    pub(in crate::rollout) fn other_lives(&self) -> Option<Cause> {
+        let mut lives: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (cluster, report) in &self.reports {
+            for (id, servers, volumes) in report.status.iter().flat_map(others) {
+                let is_over = self.tombstones.contains(id) || id == self.incarnation.id;
+                if !is_over {
+                    lives.entry(id).or_default().push(format!("{cluster} ({servers} servers, {volumes} volumes)"));
+                }
+            }
+        }
+        let (id, clusters) = lives.into_iter().next().filter(|_| !broken!(BeginBesideOther))?;
+        let (name, named) = (&self.name, named(&clusters));
+        Some(Cause {
+            reason: Reason::IncarnationLives,
+            message: format!(
+                "Incarnation {id} of this name lives in cluster {named}. Servers of another one would show an empty tree to its \
+                 clients, so none starts. To continue it with its data, run `mczk adopt {name} {id}`. If its data has no use \
+                 any more, run `mczk declare-over {name} {id}`: its servers stop, and no volume is deleted"
+            ),
+        })
+    }
+
+    /// Why no first server starts: these clusters have not reported which incarnations live there.
+    pub(in crate::rollout) fn unknown_lives<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Option<Cause> {
+        let knows = |name: &str| {
+            let fresh = self.reports.get(name).filter(|report| report.fresh());
+            fresh.and_then(|report| report.status.as_ref()).is_some_and(|status| status.other_incarnations.is_some())
+        };
+        let asked = clusters.into_iter().filter(|name| !self.abandoned.contains(name));
+        let unknown: Vec<String> = asked.filter(|name| !knows(name)).map(str::to_owned).collect();
+        (!unknown.is_empty() && !broken!(BeginBesideOther)).then(|| Cause {
+            reason: Reason::ClusterNotReported,
+            message: format!(
+                "Waiting until the agents of these clusters report whether another incarnation of this name lives there: {}. No \
+                 server starts before. If it lasts, run `mczk register` and upgrade their agents (mczk agent)",
+                named(&unknown)
+            ),
+        })
+    }
+
+    /// The clusters that must report before the ensemble continues a former incarnation: those that any server list of it
+    /// names.
+    pub(in crate::rollout) fn clusters_of_adopted(&self) -> BTreeSet<String> {
+        let lists = reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.is_adopting());
+        let named = lists.flat_map(Ensemble::all_servers).map(|server| server.cluster.clone());
+        named.filter(|_| !broken!(AdoptWithoutReport)).collect()
+    }
+
+    /// Why the ensemble cannot continue a former incarnation: another one lives too, a cluster of it is not selected, or, once all
+    /// clusters have reported, no list names all its servers.
+    pub(in crate::rollout) fn cannot_adopt(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
+        if !self.is_adopting() {
+            return None;
+        }
+        let id = &self.incarnation.id;
+        let unselected: Vec<String> =
+            self.clusters_of_adopted().into_iter().filter(|cluster| !selected.contains(cluster)).collect();
+        let unlisted = self.unlisted_voters();
+        let is_listed = reported_lists(id, &self.reports).next().is_some();
+        let message = if !unselected.is_empty() {
+            format!(
+                "Incarnation {id} has servers in clusters that spec.placement does not select: {}. Join them to Karmada, and \
+                 select them, so that their agents report",
+                named(&unselected)
+            )
+        } else if all_reported && !unlisted.is_empty() {
+            format!(
+                "The configuration of incarnation {id} has voters that no reported server list names: {}. Select the clusters \
+                 that have these servers by spec.placement, so that their agents report",
+                named(&unlisted)
+            )
+        } else if all_reported && !is_listed {
+            format!(
+                "No agent reports a server list of incarnation {id}, which {ADOPT} names. Correct the annotation, or select the \
+                 clusters that have its servers by spec.placement"
+            )
+        } else {
+            return self.other_lives();
+        };
+        Some(Cause { reason: Reason::FormerIncarnationUnclear, message })
+    }
+
+    /// Ids of voters in the configuration of the incarnation that no reported list names.
+    fn unlisted_voters(&self) -> Vec<String> {
+        let id = &self.incarnation.id;
+        let listed: BTreeSet<i32> =
+            reported_lists(id, &self.reports).flat_map(Ensemble::all_servers).map(|server| server.id).collect();
+        let statuses = self.reports.values().filter_map(|report| report.status.as_ref());
+        let voters = statuses.filter(|status| status.may_be_of(id)).flat_map(|status| &status.voting_members);
+        let unlisted: BTreeSet<i32> = voters.filter(|voter| !listed.contains(voter)).copied().collect();
+        unlisted.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// The incarnations that live in a cluster, with their servers and volumes.
+fn others(status: &ZooKeeperStatus) -> impl Iterator<Item = (&str, usize, usize)> {
+    let is_over = find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some();
+    let followed = status.ensemble.as_ref().and_then(|list| list.incarnation.as_deref()).filter(|_| !is_over);
+    let followed = followed.map(|id| (id, status.servers.len(), 0));
+    let count = |number: i32| usize::try_from(number).unwrap_or(0);
+    let beside = status.other_incarnations.iter().flatten();
+    followed
+        .into_iter()
+        .chain(beside.map(move |other| (other.incarnation.as_str(), count(other.servers), count(other.volumes))))
+}
+
+fn named(names: &[String]) -> String {
+    let more = match names.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", names.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", "))
+}
