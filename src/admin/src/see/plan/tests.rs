@@ -268,7 +268,6 @@ fn then_a_cluster_starts() {
     apply             done
     namespace         done
     names             done
-    incarnation       done
     selection         done
     authority         done
     certificates      done
@@ -279,6 +278,7 @@ fn then_a_cluster_starts() {
     observers         done
     server ids        done
     lost server list  done
+    incarnation       done
     network           done
     server list       done
     clusters          waits  Deploying  Cluster m1: waiting for the agent to observe the new spec
