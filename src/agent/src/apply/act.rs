@@ -116,7 +116,7 @@ async fn restart(
         }
         // This server does not serve, so it needs no lock. It must not have come back while the agent polled others.
         RestartStep::Restart { pod, uid } => {
-            if decide_again(snapshot, list, context).await?.restart != decision.restart {
+            if decide_again(key, snapshot, list, context).await?.restart != decision.restart {
                 return Ok(true);
             }
             delete_pod(key, snapshot, (pod, uid), TO_RESTART, context).await?;
@@ -132,7 +132,7 @@ async fn restart(
             }
             // Polling takes time. If this agent lost the lock meanwhile and acquires it again now, the holder in between
             // has released it, with all servers serving.
-            let unchanged = *held && decide_again(snapshot, list, context).await?.restart == decision.restart;
+            let unchanged = *held && decide_again(key, snapshot, list, context).await?.restart == decision.restart;
             let requested = Instant::now();
             let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: *server };
             if !acquire_lock(key, snapshot, &lock, *held, context).await {

@@ -49,7 +49,7 @@ pub(super) async fn replace(
     }
     // What the agent decided on before it held the lock does not count. Within the session no other agent can have held it
     // between the two confirmations, so nothing that this decision rests on has gone with a volume.
-    let again = decide_again(snapshot, list, context).await?.replace;
+    let again = decide_again(key, snapshot, list, context).await?.replace;
     let requested = Instant::now();
     let acquired = acquire_lock(key, snapshot, &lock, true, context).await;
     let confirmed = acquired && requested.elapsed() < LOCK_CONFIRMED && begun.elapsed() < LOCK_SESSION;

@@ -24,13 +24,13 @@ use mczk_rules::agent::{decide::observation::Claim, render::amount::bytes};
 use mczk_runtime::failure::{During, Error};
 
 /// Claims of one ensemble.
-pub(super) async fn read(context: &AgentContext, key: &(String, String)) -> Result<Vec<PersistentVolumeClaim>, Error> {
+pub(crate) async fn read(context: &AgentContext, key: &(String, String)) -> Result<Vec<PersistentVolumeClaim>, Error> {
     let (namespace, name) = key;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     Ok(claims.list(&of_ensemble(name)).await.during(|| "reading claims".to_owned())?.items)
 }
 
-pub(super) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
+pub(crate) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
     Some(Claim {
         name: claim.name_any(),
         incarnation: claim.labels().get(INCARNATION_LABEL)?.clone(),
