@@ -275,8 +275,10 @@ mutations! {
         BootstrapAlways,
         /// A bootstrap on a volume that held another incarnation or id.
         BootstrapOnUsed,
-        /// An empty server may vote although a quorum formed without it.
+        /// An empty server that may have voted before may vote although a quorum formed.
         InitializeLate,
+        /// Liveness: a server that certainly never voted may not vote because a quorum formed without it.
+        LateWithoutVote,
         /// A server whose volume is lost starts again under its id.
         IgnoreLost,
         /// A joiner starts with a vote.
@@ -317,6 +319,21 @@ mutations! {
         BelieveNeverJoined,
         /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
         BeginUnrecorded,
+        /// A server that copies first votes when its `ZooKeeper` starts again, although it has copied nothing.
+        VoteAgain,
+        /// A server that copies first starts without a record, so it counts as new after it has lost its volume.
+        CopyUnrecorded,
+        /// Liveness: voters that have left must confirm the age of a volume.
+        CountFormerVoters,
+        /// A server votes although its files cannot be read.
+        BelieveUnreadable,
+    }
+    /// Variants of how `server` confirms the age of a volume.
+    CONFIRM {
+        /// A server starts once a majority has answered, although a late answer may know a newer generation of its volume.
+        StopAsking,
+        /// A process takes any volume for the one on which it has run `ZooKeeper`.
+        BelieveProcess,
     }
     /// Variants of `server::files`.
     FILES {

@@ -11,9 +11,9 @@ use mczk_rules::server::{
     files::Held,
     start::{
         Decision, Peers, PodIdentity, Recorded, Start, StartInputs, StoredServer, configured_servers, decide,
-        is_replaced, newest_list,
+        is_replaced, needs_no_answer, newest_list,
     },
-    volume_age::{Generations, VolumeAge},
+    volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -196,13 +196,22 @@ fn unconfirmed(list: Ensemble, answers: &[i32]) -> StartInputs {
     StartInputs { age: VolumeAge::default(), ..with_peers(used_volume(list, seeded()), peers) }
 }
 
+fn recorded_as(recorded: Recorded, inputs: StartInputs) -> StartInputs {
+    StartInputs { recorded, ..inputs }
+}
+
+/// A new volume of a server whose ensemble formed without it. A server that formed it answers, and knows a generation.
+fn late(recorded: Recorded, known: i64) -> StartInputs {
+    let peers = Peers { accepted_epoch: 1, answered: [2].into(), generations: [(1, known)].into(), ..Peers::default() };
+    with_peers(first_start(recorded, &[]), peers)
+}
+
 /// A bootstrap list.
 fn bootstrap_rows() -> Vec<Row> {
     vec![
         ("no assigned server list", StartInputs { assigned: None, ..new_volume(list(3)) }, WAIT),
         ("a new ensemble, a new volume", new_volume(bootstrap(3)), BOOTSTRAP),
         ("a new ensemble, an observer", as_observer(new_volume(observer(bootstrap(3)))), NO_VOTE),
-        ("a new ensemble that formed by its list", new_volume(formed(3)), NO_VOTE),
         ("a volume that the agent has not recorded", first_start(Recorded::Unknown, &[]), ASK),
         ("a volume that the agent has not recorded, and all answer", first_start(Recorded::Unknown, &[2, 3]), ASK),
         ("the agent has recorded another volume", first_start(Recorded::Other, &[]), ASK),
@@ -211,10 +220,18 @@ fn bootstrap_rows() -> Vec<Row> {
         (
             "the same process ran before",
             StartInputs {
-                age: VolumeAge { confirmed: true, ..VolumeAge::default() },
+                age: VolumeAge { confirmed: true, generation: Some(0), ..VolumeAge::default() },
                 ..first_start(Recorded::Unknown, &[])
             },
             BOOTSTRAP,
+        ),
+        (
+            "the same process ran before, to copy first",
+            StartInputs {
+                age: VolumeAge { confirmed: true, ..VolumeAge::default() },
+                ..first_start(Recorded::Unknown, &[])
+            },
+            ASK,
         ),
         (
             "a volume from before the first quorum, and one answers",
@@ -240,16 +257,6 @@ fn bootstrap_rows() -> Vec<Row> {
             },
             NO_VOTE,
         ),
-        (
-            "a new ensemble that formed without the server",
-            with_peers(new_volume(bootstrap(3)), reported(3, 1..=3)),
-            NO_VOTE,
-        ),
-        (
-            "others accepted an epoch",
-            with_peers(new_volume(bootstrap(3)), Peers { accepted_epoch: 1, ..Peers::default() }),
-            NO_VOTE,
-        ),
         ("a new ensemble, seeded before", used_volume(bootstrap(3), seeded()), BOOTSTRAP),
         ("seeded before with another list", used_volume(bootstrap(5), seeded()), REFUSE),
         (
@@ -267,6 +274,36 @@ fn bootstrap_rows() -> Vec<Row> {
     ]
 }
 
+/// A first start after the first quorum.
+fn late_rows() -> Vec<Row> {
+    vec![
+        ("a new ensemble that formed by its list", recorded_as(Recorded::Other, new_volume(formed(3))), NO_VOTE),
+        ("a first start after the first quorum, by the list", new_volume(formed(3)), BOOTSTRAP),
+        ("a first start after the first quorum, by the others", late(Recorded::This, 0), BOOTSTRAP),
+        ("no first start: others know a generation of its volume", late(Recorded::This, 4), NO_VOTE),
+        ("a start after the first quorum that is not recorded", late(Recorded::Unknown, 0), ASK),
+        (
+            "a start after the first quorum that is not recorded, by the list",
+            StartInputs { age: VolumeAge::default(), ..recorded_as(Recorded::Unknown, new_volume(formed(3))) },
+            ASK,
+        ),
+        (
+            "a new ensemble that formed without the server",
+            recorded_as(Recorded::Other, with_peers(new_volume(bootstrap(3)), reported(3, 1..=3))),
+            NO_VOTE,
+        ),
+        (
+            "others accepted an epoch",
+            recorded_as(
+                Recorded::Other,
+                with_peers(new_volume(bootstrap(3)), Peers { accepted_epoch: 1, ..Peers::default() }),
+            ),
+            NO_VOTE,
+        ),
+        ("a first start, and a quorum serves", with_peers(new_volume(bootstrap(3)), reported(3, 1..=3)), BOOTSTRAP),
+    ]
+}
+
 /// A volume that was used before.
 fn restart_rows() -> Vec<Row> {
     vec![
@@ -275,7 +312,14 @@ fn restart_rows() -> Vec<Row> {
         ("it was seeded, and the ensemble formed without it", used_volume(list(3), seeded()), KEEP_COPY),
         ("it was seeded, and no other server answers", unconfirmed(list(3), &[]), WAIT),
         ("it was seeded, and a majority answers", unconfirmed(list(3), &[3]), KEEP_COPY),
-        ("it was seeded, the ensemble formed, and no other server answers", unconfirmed(formed(3), &[]), NO_VOTE),
+        (
+            "it was seeded, the ensemble formed, and no other server answers",
+            recorded_as(Recorded::Other, unconfirmed(formed(3), &[])),
+            NO_VOTE,
+        ),
+        ("it was seeded in a start that failed, and the ensemble formed", unconfirmed(formed(3), &[]), BOOTSTRAP),
+        ("its accepted epoch is gone, and no other server answers", restarted_without_epoch(&[]), WAIT),
+        ("its accepted epoch is gone, and a majority answers", restarted_without_epoch(&[2, 3]), KEEP),
         ("its own configuration differs from the list", used_volume(list(5), served(1..=3)), KEEP),
         ("the list omits it, its configuration does not", used_volume(without_server_1(), served(1..=3)), KEEP),
         ("neither names it", used_volume(without_server_1(), served(2..=3)), WAIT),
@@ -411,8 +455,20 @@ fn restarted(answers: &[i32], known: i64) -> StartInputs {
         accepted_epoch: 1,
         ..Peers::default()
     };
-    let age = VolumeAge { generation: Some(4), lost: None, gap: None, confirmed: false };
+    let age = VolumeAge { generation: Some(4), ..VolumeAge::default() };
     StartInputs { age, peers, ..used_volume(list(5), served(1..=5)) }
+}
+
+fn restarted_without_epoch(answers: &[i32]) -> StartInputs {
+    let stored = StoredServer { accepted_epoch: 0, formed: false, ..served(1..=5) };
+    StartInputs { stored: Some(stored), ..restarted(answers, 4) }
+}
+
+/// A voter that was away while the voters changed: one that answers has stored this configuration.
+fn moved(answers: &[i32], version: i64, voters: &[i32]) -> StartInputs {
+    let inputs = restarted(answers, 4);
+    let stored = Some(configuration(version, voters.iter().copied()));
+    StartInputs { peers: Peers { stored, ..inputs.peers.clone() }, ..inputs }
 }
 
 /// A volume that may have gone back in time.
@@ -436,6 +492,14 @@ fn age_rows() -> Vec<Row> {
         ("a majority answers", quorum.clone(), KEEP),
         ("a majority answers, which never heard of the volume", restarted(&[2, 3], 0), KEEP),
         ("servers that have no vote answer", restarted(&[7, 8, 9], 0), WAIT),
+        ("two voters have left, and a majority of the new ones answers", moved(&[6, 7], 9, &[1, 3, 4, 6, 7]), KEEP),
+        ("two voters have left, and a minority of the new ones answers", moved(&[6], 9, &[1, 3, 4, 6, 7]), WAIT),
+        ("two voters have left, and a majority of the old ones answers", moved(&[2, 3], 9, &[1, 6, 7, 8, 3]), WAIT),
+        ("voters were added, and a majority of the old ones answers", moved(&[2, 3], 9, &[1, 2, 3, 4, 5, 6, 7]), WAIT),
+        ("it has no vote any more, and a majority answers", moved(&[6, 7], 9, &[6, 7, 8]), KEEP),
+        ("it has no vote any more, and a minority answers", moved(&[6], 9, &[6, 7, 8]), WAIT),
+        ("another server has an older configuration", moved(&[6, 7], 5, &[1, 3, 4, 6, 7]), WAIT),
+        ("another server was only seeded", moved(&[6], 0, &[1, 6]), WAIT),
         ("an ensemble of one", StartInputs { stored: Some(served([1])), ..restarted(&[], 0) }, KEEP),
         ("a living ensemble", StartInputs { peers: reported(9, 1..=5), ..restarted(&[], 0) }, KEEP),
         ("a seeded volume", with_age(&old, VolumeAge { generation: None, ..old.age.clone() }), KEEP),
@@ -452,7 +516,16 @@ fn age_rows() -> Vec<Row> {
         ),
         ("a log was deleted", with_age(&quorum, short.clone()), LOST),
         ("the logs skip transactions", with_age(&quorum, VolumeAge { gap: Some((7, 9)), ..quorum.age.clone() }), LOST),
-        ("the log cannot be read", with_age(&quorum, VolumeAge::of(&generations, None, false)), KEEP),
+        (
+            "the log cannot be read",
+            with_age(&quorum, VolumeAge::of(&generations, Err("log.1: EIO".into()), false)),
+            WAIT,
+        ),
+        (
+            "the log cannot be read, in the same process",
+            with_age(&quorum, VolumeAge::of(&generations, Err("log.1: EIO".into()), true)),
+            WAIT,
+        ),
         ("a restored snapshot, and the pod has a new id", with_new_id(&old), JOIN_EMPTY),
         ("an intact volume, and the pod has a new id", with_new_id(&quorum), KEEP),
         (
@@ -468,7 +541,11 @@ fn age_rows() -> Vec<Row> {
         ("a suspended server that joined a quorum", StartInputs { assigned: Some(suspend(bootstrap(5))), ..old }, LOST),
         (
             "a server that never joined a quorum",
-            StartInputs { stored: Some(seeded()), assigned: Some(bootstrap(3)), ..restarted(&[], 0) },
+            StartInputs {
+                stored: Some(seeded()),
+                assigned: Some(bootstrap(3)),
+                ..recorded_as(Recorded::Other, restarted(&[], 0))
+            },
             NO_VOTE,
         ),
     ]
@@ -482,7 +559,8 @@ fn unread() -> Ensemble {
 }
 
 fn rows() -> Vec<Row> {
-    [bootstrap_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows(), age_rows()].concat()
+    [bootstrap_rows(), late_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows(), age_rows()]
+        .concat()
 }
 
 #[test]
@@ -501,6 +579,32 @@ fn every_broken_variant_fails_a_row() {
         });
         assert!(failing.count() > 0, "{mutation:?} fails no row");
     }
+}
+
+#[rstest]
+#[case::no_answer(restarted(&[], 0), false)]
+#[case::a_majority(restarted(&[2, 3], 4), false)]
+#[case::a_quorum(alive(restarted(&[2], 4), 1..=5), true)]
+#[case::a_quorum_and_an_old_copy(with_peers(restarted(&[], 0), Peers { generations: [(1, 5)].into(), ..reported(9, 1..=5) }), false)]
+fn only_a_quorum_makes_further_answers_needless(#[case] inputs: StartInputs, #[case] expected: bool) {
+    assert_eq!(needs_no_answer(&inputs), expected);
+}
+
+#[rstest]
+#[case::unchanged("a", 4, true, true)]
+#[case::another_volume("b", 4, true, false)]
+#[case::an_older_copy("a", 3, true, false)]
+#[case::from_before_the_first_quorum("a", 4, false, false)]
+fn a_process_knows_the_volume_that_it_left(
+    #[case] identity: &str,
+    #[case] generation: i64,
+    #[case] formed: bool,
+    #[case] expected: bool,
+) {
+    let mark = |identity: &str, generation, formed| VolumeMark { identity: identity.into(), generation, formed };
+    let (written, found) = (mark("a", 4, true), mark(identity, generation, formed));
+    assert_eq!(is_confirmed(Some(&written), Some(&found)), expected);
+    assert!(!is_confirmed(Some(&written), None) && !is_confirmed(None, Some(&found)) && !is_confirmed(None, None));
 }
 
 #[test]
@@ -539,6 +643,20 @@ fn a_stored_list_of_another_incarnation_is_ignored() {
     assert_eq!(newest_list(&inputs), Some(&list(3)));
 }
 
+/// True if others know a generation of a server's volume.
+fn is_known(inputs: &StartInputs, id: i32) -> bool {
+    inputs.peers.generations.get(&id).is_some_and(|known| *known > 0)
+}
+
+/// True if the age of a volume is confirmed: in the same process, by a quorum, or by a majority of the newest voters.
+fn age_is_confirmed(inputs: &StartInputs, stored: &StoredServer) -> bool {
+    let own = stored.dynamic.as_ref();
+    let shown = inputs.peers.stored.as_ref().filter(|shown| own.is_none_or(|own| shown.version > own.version));
+    let voters: Vec<i32> = shown.or(own).into_iter().flat_map(Configuration::voters).collect();
+    let answered = voters.iter().filter(|id| **id == stored.id || inputs.peers.answered.contains(id)).count();
+    inputs.age.confirmed || inputs.peers.configuration.is_some() || answered > voters.len() / 2
+}
+
 fn is_old(inputs: &StartInputs, stored: &StoredServer) -> bool {
     let known = inputs.peers.generations.get(&stored.id).copied().unwrap_or(0);
     inputs.age.generation.is_some_and(|own| known > own)
@@ -575,15 +693,21 @@ fn bootstrap_rules(
     )?;
     check(!start.set_aside, "on a new volume")?;
     check(
-        !initialize || (inputs.peers.accepted_epoch == 0 && inputs.peers.configuration.is_none()),
-        "an empty server votes only before a quorum formed",
+        !initialize
+            || inputs.recorded == Recorded::This
+            || (inputs.peers.accepted_epoch == 0 && inputs.peers.configuration.is_none()),
+        "an empty server that may have voted votes only before a quorum formed",
+    )?;
+    check(
+        !initialize || inputs.peers.accepted_epoch == 0 || !start.id.is_some_and(|id| is_known(inputs, id)),
+        "an empty server that served before does not vote",
     )?;
     let voters = servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect::<Vec<_>>();
     let others = voters.iter().filter(|id| Some(**id) != start.id && inputs.peers.answered.contains(id)).count();
     check(
         !initialize
             || inputs.recorded == Recorded::This
-            || inputs.age.confirmed
+            || inputs.age.confirmed && inputs.age.generation.is_some()
             || inputs.recorded == Recorded::Other && others >= voters.len() - voters.len() / 2,
         "an empty server votes only if it never voted, or if no quorum can have formed with it",
     )?;
@@ -609,6 +733,7 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
             let named = stored.any(|s| Some(s.id) == start.id);
             check(named, "only a configuration that names it is kept")?;
             check(!own_data.is_some_and(|l| is_old(inputs, l)), "an old copy of a volume is not kept")?;
+            check(own_data.is_some_and(|l| age_is_confirmed(inputs, l)), "a volume of unknown age is not kept")?;
             let never_joined = own_data.is_some_and(|l| !l.data && l.accepted_epoch == 0 && !l.formed);
             check(start.copies_first == never_joined, "a server that never joined a quorum copies first")?;
         }
@@ -634,6 +759,7 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
     if matches!(start.decision, Decision::KeepOwn | Decision::SeedBootstrap { .. } | Decision::SeedAsObserver { .. }) {
         check(start.set_aside == foreign, "only foreign data is set aside")?;
         check(!start.lost, "a lost id does not start")?;
+        check(inputs.age.unreadable.is_none(), "files that cannot be read are not used")?;
         let voter = |c: &Configuration, id: i32| c.voters().any(|voter| voter == id);
         let counted_on = own_data
             .filter(|l| l.data && l.myid.is_none_or(|id| id == l.id))
@@ -734,7 +860,7 @@ prop_compose! {
         stored in prop::option::of(any_stored()),
         has_set_aside in prop::bool::weighted(0.1),
         voter in any::<bool>(),
-        configuration in prop::option::of(any_configuration()),
+        (configuration, shown) in (prop::option::of(any_configuration()), prop::option::of(any_configuration())),
         list in prop::option::of(any_list()),
         suspended in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
@@ -743,16 +869,17 @@ prop_compose! {
         (generation, lost, confirmed) in (prop::option::weighted(0.9, 0..3_i64), prop::option::weighted(0.2, 1..3_i64), any::<bool>()),
         recorded in prop_oneof![Just(Recorded::Unknown), Just(Recorded::This), Just(Recorded::Other)],
         gap in prop::option::weighted(0.1, Just((1_i64, 3_i64))),
+        unreadable in prop::option::weighted(0.1, Just("log.1: EIO".to_owned())),
     ) -> StartInputs {
         StartInputs {
             pod: PodIdentity { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
             assigned,
             stored,
-            age: VolumeAge { generation, lost, gap, confirmed },
+            age: VolumeAge { generation, lost, gap, unreadable, confirmed },
             suspended,
             has_set_aside,
             recorded,
-            peers: Peers { configuration, list, accepted_epoch, answered, generations },
+            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, generations },
         }
     }
 }

@@ -64,13 +64,8 @@ impl Volume {
 
     /// Removes partial snapshots, which a full disk leaves. Only while no `ZooKeeper` runs: it writes its snapshots under their
     /// final names.
-    ///
-    /// # Errors
-    /// If the files cannot be read.
-    pub(super) fn remove_useless_snapshots(&self) -> io::Result<()> {
-        let useless = transaction_log::listing(&self.transactions_folder())?.useless_snapshots();
-        self.remove(useless.into_iter().map(snapshot_name));
-        Ok(())
+    pub(super) fn remove_useless_snapshots(&self, files: &Files) {
+        self.remove(files.useless_snapshots().into_iter().map(snapshot_name));
     }
 
     /// Gives complete copies of a leader's data their final names, and removes partial ones. Only while no `ZooKeeper` runs.

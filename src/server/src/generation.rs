@@ -58,6 +58,7 @@ impl Generation {
             let stored = stored.await;
             match stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())? {
                 Some(own) => {
+                    server.note_written(|mark| mark.generation = own);
                     sessions.publish_generation(own).await.map(|()| false).map_err(|refusal| refusal.to_string())
                 }
                 None => Ok(true),

@@ -20,6 +20,7 @@ use crate::{
 use mczk_api::{contract::control_api::Phase, zookeeper::Ensemble};
 use mczk_rules::server::{
     dynamic_configuration::ClientAddress,
+    files::Files,
     jvm,
     start::{self, Decision, Peers, Recorded, Start, StartInputs},
     zoo_cfg::zoo_cfg,
@@ -32,6 +33,8 @@ mod power_loss;
 struct LaunchPlan {
     config: AssignedConfig,
     inputs: StartInputs,
+    /// Snapshots and logs before the start.
+    files: Files,
     /// Newest server list.
     list: Option<Ensemble>,
     start: Start,
@@ -56,7 +59,7 @@ impl Supervisor {
                 }
             });
         }
-        let inputs = self.start_inputs(&config).await?;
+        let (inputs, files) = self.start_inputs(&config).await?;
         let start = start::decide(&inputs);
         let list = start::newest_list(&inputs).cloned();
         self.record_decision(&config, &start, list.as_ref());
@@ -64,29 +67,32 @@ impl Supervisor {
             self.record_no_start(start.decision, list.as_ref())?;
             return Ok(None);
         };
-        self.start_zookeeper(&LaunchPlan { config, inputs, list, start, id }).await
+        self.start_zookeeper(&LaunchPlan { config, inputs, files, list, start, id }).await
     }
 
-    async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<StartInputs> {
+    /// The inputs of the decision, and the files that they rest on: none if they cannot be read.
+    async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<(StartInputs, Files)> {
         let pod = self.pod_identity(config)?;
         let (volume, assigned) = (self.volume.clone(), config.list.clone());
-        let (confirmed, first) = self.with_state(|state| (state.confirmed, state.first_start.clone()));
+        let (written, first) = self.with_state(|state| (state.written.clone(), state.first_start.clone()));
         let read = tokio::task::spawn_blocking(move || {
             volume.name_snapshots()?;
             volume.make_room()?;
             volume.identity()?;
-            std::io::Result::Ok(StartInputs {
+            let files = transaction_log::listing(&volume.transactions_folder());
+            let inputs = StartInputs {
                 pod,
                 assigned,
                 stored: volume.stored()?,
-                age: volume.age(confirmed)?,
+                age: volume.age(&files, written.as_ref())?,
                 suspended: volume.suspended()?,
                 has_set_aside: !volume.set_aside_folders()?.is_empty(),
                 recorded: first.map_or(Recorded::Unknown, |first| first.record()),
                 peers: Peers::default(),
-            })
+            };
+            std::io::Result::Ok((inputs, files.unwrap_or_default()))
         });
-        let mut inputs = read.await?.context("the volume cannot be read")?;
+        let (mut inputs, files) = read.await?.context("the volume cannot be read")?;
         // Others answer even while their ZooKeeper does not run. A process that has run ZooKeeper before asks no other, unless
         // its pod has a new id: it must know if the former id still has a vote.
         let alone = start::decide(&inputs);
@@ -99,7 +105,7 @@ impl Supervisor {
             });
             inputs.peers = self.ask_peers(config, &inputs).await?;
         }
-        Ok(inputs)
+        Ok((inputs, files))
     }
 
     /// Asks every server that the assigned list, the stored list or the stored configuration names.
@@ -123,11 +129,8 @@ impl Supervisor {
         } else {
             None
         };
-        let starts = |peers: &Peers| {
-            let inputs = StartInputs { peers: peers.clone(), ..inputs.clone() };
-            matches!(start::decide(&inputs).decision, Decision::KeepOwn)
-        };
-        Ok(peers::ask(hosts, &config.incarnation(), &self.resolver, tls, starts).await)
+        let enough = |peers: &Peers| start::needs_no_answer(&StartInputs { peers: peers.clone(), ..inputs.clone() });
+        Ok(peers::ask(hosts, &config.incarnation(), &self.resolver, tls, enough).await)
     }
 
     fn record_decision(&self, config: &AssignedConfig, start: &Start, list: Option<&Ensemble>) {
@@ -188,6 +191,7 @@ impl Supervisor {
         self.write_client_certificates(&plan.config)?;
         let client_address = ClientAddress::of(paths, server);
         self.prepare_volume(plan, client_address)?;
+        let written = self.volume.mark().context("the volume cannot be read")?;
         let superuser = Superuser::generate();
         self.write_configuration(&plan.config, &superuser)?;
         let folder = self.volume.transactions_folder();
@@ -215,7 +219,7 @@ impl Supervisor {
         self.metrics.running.set(1);
         let sessions = Arc::new(Sessions::new(self.client_address(), superuser, id, client_address));
         self.change_state(|state| {
-            state.confirmed = true;
+            state.written = written;
             state.first_start = None;
             state.phase = Phase::Running;
             state.serving_since = None;
@@ -228,7 +232,7 @@ impl Supervisor {
     fn prepare_volume(&self, plan: &LaunchPlan, client_address: ClientAddress) -> anyhow::Result<()> {
         const WRITE: &str = "the volume cannot be written";
         // A full volume may take no further byte.
-        self.volume.remove_useless_snapshots().context("the volume cannot be read")?;
+        self.volume.remove_useless_snapshots(&plan.files);
         if plan.start.set_aside {
             let folder = self.volume.set_aside().context("the content of the volume cannot be set aside")?;
             warn!(folder = %folder.display(), "set aside the data of another ensemble or another server");

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::resolver::Resolver;
 use mczk_api::contract::{
-    control_api::{ServerReport, UNKNOWN_EPOCH},
+    control_api::{Configuration, ServerReport, UNKNOWN_EPOCH},
     pod_layout,
 };
 use mczk_rules::server::start::Peers;
@@ -24,7 +24,7 @@ use mczk_runtime::exchange::exchange;
 
 /// Time limit of a report. The server may be a continent away, and it observes `ZooKeeper` first.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(6);
-/// Time for further reports once the server could start. They may know more of its volume.
+/// Time for further reports once the answers are enough: they may know more of the server's volume.
 const AFTER_ENOUGH: Duration = Duration::from_secs(1);
 /// Number of simultaneous requests.
 const MAX_REQUESTS: usize = 64;
@@ -72,11 +72,16 @@ fn add(peers: &mut Peers, report: ServerReport) {
         let known = peers.generations.entry(id).or_default();
         *known = generation.max(*known);
     }
-    if report.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
-        peers.configuration = report.configuration;
-    }
+    take_newer(&mut peers.configuration, report.configuration);
+    take_newer(&mut peers.stored, report.stored_configuration);
     if report.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
         peers.list = report.server_list;
+    }
+}
+
+fn take_newer(known: &mut Option<Configuration>, reported: Option<Configuration>) {
+    if reported.as_ref().map(|c| c.version) > known.as_ref().map(|c| c.version) {
+        *known = reported;
     }
 }
 

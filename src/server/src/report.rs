@@ -8,7 +8,7 @@ use crate::{
     supervisor::{State, Supervisor, newer},
     volume::Volume,
 };
-use mczk_api::contract::control_api::{Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
+use mczk_api::contract::control_api::{Configuration, Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
 
 /// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
 const DEAD_AFTER: Duration = Duration::from_secs(600);
@@ -18,6 +18,7 @@ struct OnVolume {
     identity: String,
     accepted_epoch: i64,
     generations: BTreeMap<i32, i64>,
+    configuration: Option<Configuration>,
     disk: Option<Disk>,
 }
 
@@ -31,6 +32,7 @@ impl OnVolume {
             identity: volume.identity().unwrap_or_default(),
             accepted_epoch: volume.accepted_epoch(),
             generations,
+            configuration: volume.dynamic().ok().flatten().map(|(_, configuration)| configuration),
             disk: volume.disk().ok(),
         }
     }
@@ -38,7 +40,8 @@ impl OnVolume {
 
 impl Default for OnVolume {
     fn default() -> Self {
-        Self { identity: String::new(), accepted_epoch: UNKNOWN_EPOCH, generations: BTreeMap::new(), disk: None }
+        let (identity, generations) = (String::new(), BTreeMap::new());
+        Self { identity, accepted_epoch: UNKNOWN_EPOCH, generations, configuration: None, disk: None }
     }
 }
 
@@ -77,7 +80,8 @@ impl Supervisor {
         let state = self.with_state(State::clone);
         let volume = self.volume.clone();
         let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume)).await;
-        let OnVolume { identity, accepted_epoch, generations, disk } = read.unwrap_or_default();
+        let OnVolume { identity, accepted_epoch, generations, configuration: stored_configuration, disk } =
+            read.unwrap_or_default();
         let (words, observation) = match &state.sessions {
             None => (WordAnswers::default(), None),
             Some(sessions) => {
@@ -106,6 +110,7 @@ impl Supervisor {
             synced_voters: words.synced_voters,
             version: words.version,
             configuration,
+            stored_configuration,
             accepted_epoch,
             volume: identity,
             first_start: state.first_start.map(|first| first.identity),

@@ -23,6 +23,7 @@ use mczk_api::{
 use mczk_rules::server::{
     paths::Paths,
     start::{PodIdentity, Recorded},
+    volume_age::VolumeMark,
 };
 use mczk_runtime::telemetry::LogFormat;
 
@@ -64,8 +65,8 @@ pub(crate) struct State {
     pub(crate) lost: bool,
     /// True if `ZooKeeper` could not read its files at its last start.
     pub(crate) corrupt: bool,
-    /// True if this process has run `ZooKeeper` on the volume.
-    pub(crate) confirmed: bool,
+    /// What this process has last written to the volume. `None` before it has run `ZooKeeper`.
+    pub(crate) written: Option<VolumeMark>,
     /// The first start that the agent must record.
     pub(crate) first_start: Option<FirstVolume>,
     pub(crate) list: Option<Ensemble>,
@@ -119,7 +120,7 @@ impl Supervisor {
             revision: String::new(),
             lost: false,
             corrupt: false,
-            confirmed: false,
+            written: None,
             first_start: None,
             list: None,
             sessions: None,
@@ -233,6 +234,11 @@ impl Supervisor {
             state.sessions = None;
             state.failing_since.get_or_insert_with(Instant::now);
         });
+    }
+
+    /// Changes what the process remembers of its volume, after it has written the same there.
+    pub(super) fn note_written(&self, change: impl FnOnce(&mut VolumeMark)) {
+        self.change_state(|state| state.written.as_mut().map_or((), change));
     }
 
     pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {

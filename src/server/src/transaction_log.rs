@@ -53,14 +53,25 @@ fn named(folder: &Path, prefix: &str, suffix: &str) -> io::Result<Vec<(i64, Path
 /// The files of a server that does not run. Reads every log and every snapshot to its end.
 ///
 /// # Errors
-/// If the folder or a log cannot be read.
+/// If the folder or a file cannot be read. A snapshot that cannot be read may be complete.
 pub(super) fn listing(folder: &Path) -> io::Result<Files> {
-    let snapshot = |(zxid, path): (i64, PathBuf)| Snapshot { zxid, complete: is_intact(&path).unwrap_or(false) };
-    let log = |(begin, path): (i64, PathBuf)| Ok(Log { begin, runs: Tail::default().read(&path)?.runs.clone() });
+    let snapshot = |(zxid, path): (i64, PathBuf)| {
+        is_intact(&path).map(|complete| Snapshot { zxid, complete }).map_err(|error| named_error(&path, &error))
+    };
+    let log = |(begin, path): (i64, PathBuf)| {
+        let mut tail = Tail::default();
+        let read = tail.read(&path).map(|tail| Log { begin, runs: tail.runs.clone() });
+        read.map_err(|error| named_error(&path, &error))
+    };
     Ok(Files {
-        snapshots: files(folder, "snapshot.")?.into_iter().map(snapshot).collect(),
+        snapshots: files(folder, "snapshot.")?.into_iter().map(snapshot).collect::<io::Result<_>>()?,
         logs: files(folder, "log.")?.into_iter().map(log).collect::<io::Result<_>>()?,
     })
+}
+
+/// The error of a file, with its name.
+fn named_error(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// The files of a server that runs, read from where the last look ended.
@@ -174,11 +185,10 @@ fn is_sealed(snapshot: &Path) -> io::Result<bool> {
 /// If the snapshot cannot be read.
 pub(super) fn is_intact(snapshot: &Path) -> io::Result<bool> {
     let length = fs::metadata(snapshot)?.len();
-    let Some(content) =
-        length.checked_sub(CHECKSUM + SEAL.len() as u64).filter(|_| is_sealed(snapshot).unwrap_or(false))
-    else {
+    let Some(content) = length.checked_sub(CHECKSUM + SEAL.len() as u64) else { return Ok(false) };
+    if !is_sealed(snapshot)? {
         return Ok(false);
-    };
+    }
     let mut reader = BufReader::with_capacity(1 << 16, File::open(snapshot)?);
     let sum = adler2::adler32(&mut io::BufReader::new((&mut reader).take(content)))?;
     Ok(read::<8>(&mut reader)?.map(u64::from_be_bytes) == Some(u64::from(sum)))
@@ -246,6 +256,19 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         let of = |begin, runs: &[(i64, i64)]| Log { begin, runs: runs.to_vec() };
         assert_eq!(logs, [of(6, &[(6, 7), (0x1b, 0x1b)]), of(0x1c, &[(0x1c, 0x1c)]), of(0x1d, &[])]);
+    }
+
+    /// A folder can be opened, and not read.
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_with_its_name() {
+        for name in ["snapshot.9", "log.9"] {
+            let folder = folder("unreadable");
+            fs::write(folder.join("snapshot.1"), snapshot()).unwrap();
+            fs::create_dir_all(folder.join(name)).unwrap();
+            let listed = listing(&folder);
+            fs::remove_dir_all(&folder).unwrap();
+            assert!(listed.unwrap_err().to_string().contains(name));
+        }
     }
 
     /// `ZooKeeper` starts with an older snapshot instead.

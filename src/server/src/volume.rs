@@ -19,10 +19,10 @@ use mczk_api::{
 };
 use mczk_rules::server::{
     dynamic_configuration::{self, ClientAddress},
-    files::Held,
+    files::{Files, Held},
     paths::Paths,
     start::StoredServer,
-    volume_age::{Generations, VolumeAge},
+    volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 
 /// Prefix of folders with data that was set aside.
@@ -147,14 +147,23 @@ impl Volume {
         }
     }
 
-    /// What the volume tells about its age. `confirmed` as in [`VolumeAge`].
+    /// What the volume and its `files` tell about its age. `written` is the mark that this process has written.
     ///
     /// # Errors
-    /// If the volume cannot be read.
-    pub fn age(&self, confirmed: bool) -> io::Result<VolumeAge> {
-        let files = transaction_log::listing(&self.transactions_folder())
-            .inspect_err(|error| tracing::warn!(%error, "the transaction logs cannot be read"));
-        Ok(VolumeAge::of(&self.generations()?, files.ok().as_ref(), confirmed))
+    /// If anything but `files` cannot be read.
+    pub(super) fn age(&self, files: &io::Result<Files>, written: Option<&VolumeMark>) -> io::Result<VolumeAge> {
+        let confirmed = is_confirmed(written, self.mark()?.as_ref());
+        let files = files.as_ref().map_err(io::Error::to_string);
+        Ok(VolumeAge::of(&self.generations()?, files, confirmed))
+    }
+
+    /// The mark of the volume. `None` without a server.
+    ///
+    /// # Errors
+    /// If the volume can be neither read nor written.
+    pub(super) fn mark(&self) -> io::Result<Option<VolumeMark>> {
+        let Some(Owner { formed, .. }) = read_json(&self.owner_file())? else { return Ok(None) };
+        Ok(Some(VolumeMark { identity: self.identity()?, generation: self.generations()?.own, formed }))
     }
 
     /// Generations on the volume.
@@ -262,7 +271,7 @@ impl Volume {
     /// If the volume cannot be written.
     pub(crate) fn store_list(&self, list: &Ensemble) -> io::Result<()> {
         let path = self.list_file();
-        if !self.paths.active_data.exists() || read_json::<Ensemble>(&path)?.as_ref() == Some(list) {
+        if !self.paths.active_data.try_exists()? || read_json::<Ensemble>(&path)?.as_ref() == Some(list) {
             return Ok(());
         }
         write_json(&path, list)
@@ -306,7 +315,7 @@ impl Volume {
             owner.map_or_else(|| ("unknown".to_owned(), 0), |owner| (owner.incarnation.replace('/', "_"), owner.id));
         for number in 0..10_000 {
             let target = self.root.join(format!("{SET_ASIDE}{incarnation}-{id}-{number}"));
-            if !target.exists() {
+            if !target.try_exists()? {
                 // The time of the folder is the time at which it was set aside.
                 File::open(&self.paths.active_data)?.set_modified(SystemTime::now())?;
                 fs::rename(&self.paths.active_data, &target)?;
@@ -353,10 +362,10 @@ impl Volume {
         let marker = data.join("initialize");
         if initialize {
             write(&marker, b"", 0o644)?;
-        } else if marker.exists() {
-            fs::remove_file(marker)?;
+        } else {
+            if_found(fs::remove_file(marker))?;
         }
-        if !initialize && !self.generations_file().exists() {
+        if !initialize && !self.generations_file().try_exists()? {
             write_json(&self.generations_file(), &Generations { seeded: true, ..Generations::default() })?;
         }
         let seed = self.paths.seed();

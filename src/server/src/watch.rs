@@ -100,7 +100,7 @@ impl Watch<'_> {
         self.store().await;
         if self.generation.raise(self.server, &sessions).await {
             // The next start asks the other servers, which know the newer generation.
-            self.server.change_state(|state| state.confirmed = false);
+            self.server.change_state(|state| state.written = None);
             return Some("the volume is an old copy");
         }
         None
@@ -182,8 +182,10 @@ impl Watch<'_> {
             volume.store_formed()?;
             list.map_or(Ok(()), |list| volume.store_list(&list))
         });
-        if let Ok(Err(error)) = written.await {
-            error!(%error, "the volume cannot be written");
+        match written.await {
+            Ok(Ok(())) => self.server.note_written(|mark| mark.formed = true),
+            Ok(Err(error)) => error!(%error, "the volume cannot be written"),
+            Err(_) => {}
         }
     }
 }

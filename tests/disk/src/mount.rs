@@ -37,6 +37,8 @@ pub(crate) struct Disk {
     freezes_after: Option<usize>,
     /// Freezes when a file gets this name for the last of so many times.
     freezes_at: Option<(String, usize)>,
+    /// Name of files whose bytes cannot be read.
+    broken: Option<String>,
     /// Size in bytes.
     size: u64,
 }
@@ -60,6 +62,7 @@ impl Mounted {
             modified: BTreeMap::new(),
             freezes_after,
             freezes_at: None,
+            broken: None,
             size: SIZE,
         };
         let disk = Shared(Arc::new(Mutex::new(disk)));
@@ -109,6 +112,11 @@ impl Mounted {
         self.disk.lock().freezes_after = Some(0);
     }
 
+    /// The bytes of files with this name cannot be read, as on a broken sector. With `None` all can again.
+    pub fn break_file(&self, name: Option<&str>) {
+        self.disk.lock().broken = name.map(str::to_owned);
+    }
+
     /// Records that a program informed others of something.
     pub fn note(&self, number: u64) {
         self.disk.lock().recording.operations.push(Operation::Note(number));
@@ -147,6 +155,13 @@ impl Disk {
     /// Size and free bytes.
     pub(crate) fn space(&self) -> (u64, u64) {
         (self.size, self.size.saturating_sub(self.nodes.size()))
+    }
+
+    /// Bytes of a file.
+    pub(crate) fn read(&mut self, inode: Inode, offset: u64, size: u64) -> Result<Vec<u8>, Errno> {
+        let mut folders = self.nodes.folders.values();
+        let is_broken = self.broken.as_ref().is_some_and(|name| folders.any(|names| names.get(name) == Some(&inode)));
+        if is_broken { Err(Errno::EIO) } else { Ok(self.nodes.file(inode).read(offset, size)) }
     }
 
     /// Refuses a file that grows to `size` if there is no room.

@@ -187,7 +187,7 @@ impl Filesystem for Requests {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.0.answer(|disk| Ok(disk.nodes.file(inode.0).read(offset, size.into()))) {
+        match self.0.answer(|disk| disk.read(inode.0, offset, size.into())) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error),
         }

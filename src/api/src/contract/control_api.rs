@@ -152,6 +152,10 @@ pub struct ServerReport {
     /// `ZooKeeper`'s configuration. Absent if it could not be read through a quorum.
     #[serde(default, deserialize_with = "if_known")]
     pub configuration: Option<Configuration>,
+    /// Newest configuration on the volume. Its version is 0 if no quorum has committed it. Absent without one, or if the server
+    /// is older than this field.
+    #[serde(default, deserialize_with = "if_known")]
+    pub stored_configuration: Option<Configuration>,
     /// Accepted epoch on the volume: above 0 once a quorum formed with this server, [`UNKNOWN_EPOCH`] if it is unknown.
     pub accepted_epoch: i64,
     /// Identity of the volume.

@@ -86,6 +86,8 @@ impl StoredServer {
 pub struct Peers {
     /// Newest configuration that a server read through a quorum.
     pub configuration: Option<Configuration>,
+    /// Newest configuration on the volume of a server. Its version is 0 if no quorum has committed it.
+    pub stored: Option<Configuration>,
     /// Newest server list that a server knows.
     pub list: Option<Ensemble>,
     /// Highest epoch that a server accepted.
@@ -138,8 +140,8 @@ pub enum Decision {
     SeedBootstrap {
         /// Servers of the list.
         servers: Vec<ConfiguredServer>,
-        /// True if the server may vote while it is empty. False once a quorum formed without the server, which then copies
-        /// the others' data first.
+        /// True if the server may vote while it is empty. False if a quorum formed and the server may have voted before: it
+        /// then copies the others' data first.
         initialize: bool,
     },
     /// As an observer, with the voters of the living ensemble.
@@ -194,6 +196,14 @@ impl Start {
     }
 }
 
+/// True if a server needs no further answer: it starts, and a quorum serves, which corrects an old copy of a volume. Without
+/// one, the answer that is late may be the only one that knows a newer generation.
+#[must_use]
+pub fn needs_no_answer(inputs: &StartInputs) -> bool {
+    let corrects = inputs.peers.configuration.is_some() || broken!(StopAsking);
+    corrects && decide(inputs).decision == Decision::KeepOwn
+}
+
 /// Decides how the server starts.
 #[must_use]
 pub fn decide(inputs: &StartInputs) -> Start {
@@ -221,6 +231,9 @@ pub fn decide(inputs: &StartInputs) -> Start {
     }
     if incarnation.is_empty() {
         return Start::wait("the server list names no incarnation", id);
+    }
+    if let Some(why) = inputs.age.unreadable() {
+        return Start::wait(why, id);
     }
     let lacking = intact.and_then(|stored| inputs.age.lacks(stored.id, stored.data, &inputs.peers.generations));
     if let Some(why) = &lacking
@@ -335,17 +348,26 @@ fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
     if let Some(again) = listed.and_then(|listed| bootstrap(listed, list, inputs, Some(stored), false)) {
         return again;
     }
-    let voters: BTreeSet<i32> = stored.dynamic.iter().flat_map(Configuration::voters).collect();
+    let voters = newest_voters(stored, &inputs.peers);
     // After the bootstrap a server that never joined a quorum looks like a copy of its volume from before the first quorum.
     let never_joined = !stored.may_have_acknowledged() && !broken!(BelieveNeverJoined);
     // While a quorum serves, the server does not vote before it has copied the data of the leader.
-    if (stored.joined_quorum() || never_joined)
+    if (stored.may_have_acknowledged() || never_joined)
         && inputs.peers.configuration.is_none()
         && let Some(why) = inputs.age.unconfirmed(stored.id, &voters, &inputs.peers.answered)
     {
         return Start::wait(why, Some(stored.id));
     }
     Start { copies_first: never_joined, ..Start::unchanged(Decision::KeepOwn, Some(stored.id)) }
+}
+
+/// The voters of the newest configuration that the server or another one has stored. A majority of the voters before them has
+/// committed it, so each quorum has a majority of the new ones. Voters that left may never answer again.
+fn newest_voters(stored: &StoredServer, peers: &Peers) -> BTreeSet<i32> {
+    let others = peers.stored.as_ref().filter(|_| !broken!(CountFormerVoters));
+    // Of equal versions, the last configuration wins: its own.
+    let newest = others.into_iter().chain(&stored.dynamic).max_by_key(|configuration| configuration.version);
+    newest.into_iter().flat_map(Configuration::voters).collect()
 }
 
 /// True if a bootstrap list names other servers than the configuration on the volume.
@@ -381,9 +403,9 @@ fn bootstrap(
         return None;
     }
     // Once a quorum formed, this may be a server that voted and lost its volume.
-    let initialize = listed.role == Role::Voter && !has_formed(list, &inputs.peers);
-    // A server that starts without a vote gets one with the data, and may lose its volume after that.
-    let must_ask = initialize || list.phase == EnsemblePhase::Bootstrapping && inputs.recorded == Recorded::Unknown;
+    let may_vote = is_first(listed.id, inputs) || !has_formed(list, &inputs.peers);
+    let initialize = listed.role == Role::Voter && may_vote;
+    let must_ask = initialize || is_unrecorded(inputs);
     if let Some(reason) = why_not_first(listed, list, inputs).filter(|_| must_ask && !broken!(BeginUnrecorded)) {
         return Some(Start::unchanged(Decision::AskAgent(reason), id));
     }
@@ -394,6 +416,19 @@ fn bootstrap(
 /// True if a list lets a new ensemble begin.
 fn begins(list: &Ensemble) -> bool {
     list.phase.is_bootstrap() || broken!(BootstrapAlways)
+}
+
+/// True if the agent has yet to record the server. One that starts without a vote gets it with the data, and may lose its volume
+/// after that.
+fn is_unrecorded(inputs: &StartInputs) -> bool {
+    inputs.recorded == Recorded::Unknown && !broken!(CopyUnrecorded)
+}
+
+/// True if the server certainly never voted. It holds all that it acknowledged, which is nothing, so it may vote although a
+/// quorum formed meanwhile. A user may have deleted the record of an earlier start, but others remember a server that served.
+fn is_first(id: i32, inputs: &StartInputs) -> bool {
+    let has_served = inputs.peers.generations.get(&id).is_some_and(|generation| *generation > 0);
+    inputs.recorded == Recorded::This && !has_served && !broken!(LateWithoutVote)
 }
 
 /// True if a quorum has ever formed.
@@ -411,8 +446,8 @@ fn why_not_first(server: &Server, list: &Ensemble, inputs: &StartInputs) -> Opti
     // Each majority with this server has one of so many others.
     let needed = voters.len() + 1 - majority(voters.len());
     match inputs.recorded {
-        // A volume does not change under a process.
-        _ if server.role == Role::Observer || inputs.age.confirmed => None,
+        // The volume is as this process left it, with a right to vote.
+        _ if server.role == Role::Observer || inputs.age.has_vote() => None,
         Recorded::This => None,
         Recorded::Unknown => Some("the agent must first record the volume with which the server votes".to_owned()),
         Recorded::Other if answered >= needed => None,

@@ -33,6 +33,24 @@ pub struct Generations {
     pub known: BTreeMap<i32, i64>,
 }
 
+/// What a process has last written to a volume. An emptied volume, another one and an older copy differ from it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VolumeMark {
+    /// Identity of the volume.
+    pub identity: String,
+    /// Generation of the volume.
+    pub generation: i64,
+    /// True if a quorum ever formed with the server.
+    pub formed: bool,
+}
+
+/// True if the mark that a process finds on a volume is the one that it has `written` there. A folder may be emptied or mounted
+/// again under a process. `None` before the process has run `ZooKeeper`, and on a volume without a server.
+#[must_use]
+pub fn is_confirmed(written: Option<&VolumeMark>, found: Option<&VolumeMark>) -> bool {
+    written.is_some() && (written == found || broken!(BelieveProcess))
+}
+
 /// What a volume tells about its own age.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeAge {
@@ -43,21 +61,39 @@ pub struct VolumeAge {
     pub lost: Option<i64>,
     /// Transactions that the logs skip: the last one before, and the first one after.
     pub gap: Option<(i64, i64)>,
-    /// True if this process has run `ZooKeeper` on the volume. A volume does not change under a process.
+    /// Why the files cannot be read, if they cannot. What they hold is then unknown.
+    pub unreadable: Option<String>,
+    /// True if this process has run `ZooKeeper` on the volume: [`is_confirmed`].
     pub confirmed: bool,
 }
 
 impl VolumeAge {
-    /// The age of a volume with these generations and files. Without `files` they cannot be read: `ZooKeeper` then refuses to
-    /// start. `confirmed` is a field.
+    /// The age of a volume with these generations, and these files or the reason why they cannot be read. `confirmed` is a
+    /// field.
     #[must_use]
-    pub fn of(generations: &Generations, files: Option<&Files>, confirmed: bool) -> Self {
+    pub fn of(generations: &Generations, files: Result<&Files, String>, confirmed: bool) -> Self {
+        let read = files.as_ref().ok();
         Self {
             generation: (!generations.seeded).then_some(generations.own),
-            lost: files.and_then(|files| files.lost(&generations.held)),
-            gap: files.and_then(Files::gap),
+            lost: read.and_then(|files| files.lost(&generations.held)),
+            gap: read.and_then(|files| files.gap()),
+            unreadable: files.err(),
             confirmed,
         }
+    }
+
+    /// True if this process has run `ZooKeeper` on the volume with a vote, and not to copy the data first.
+    pub(super) fn has_vote(&self) -> bool {
+        self.confirmed && (self.generation.is_some() || broken!(VoteAgain))
+    }
+
+    /// Why the server does not start although its volume may hold everything.
+    pub(super) fn unreadable(&self) -> Option<String> {
+        let error = self.unreadable.as_ref().filter(|_| !broken!(BelieveUnreadable))?;
+        Some(format!(
+            "the files on the volume cannot be read: {error}. Repair the disk. If it is broken and the other servers serve, \
+             replace the volume"
+        ))
     }
 
     /// The transactions between which the logs skip some.

@@ -33,6 +33,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         accepted_epoch: 0,
         volume: String::new(),
         first_start: None,
+        stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,
         corrupt: false,

@@ -313,6 +313,7 @@ impl State {
             accepted_epoch: 1,
             volume: String::new(),
             first_start: None,
+            stored_configuration: None,
             generations: std::collections::BTreeMap::new(),
             disk: None,
             corrupt: false,

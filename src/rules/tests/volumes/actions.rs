@@ -8,15 +8,17 @@ use mczk_api::{
 };
 use mczk_rules::{
     agent::decide::{first_start, local_server::LocalServer},
-    server::start::{self, Decision, StartInputs},
+    server::start::{self, Decision, Start, StartInputs},
 };
 
-use crate::state::{Process, SERVERS, State, Volume, id, listed};
+use crate::state::{DAMAGED, Process, SERVERS, State, Trouble, Volume, id, listed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The parent process decides how to start.
     Start(usize),
+    /// The parent process of the damaged server does so while something disturbs it.
+    StartIn(Trouble),
     /// The agent records the first start of a server, or answers it. Other agents do both at once.
     Agent(usize),
     /// Karmada delivers the next phase to the damaged server, or to both others.
@@ -31,6 +33,8 @@ pub enum Action {
     Snapshot(usize),
     /// A server is killed.
     Kill(usize),
+    /// `ZooKeeper` exits, and its parent process lives on.
+    Exit(usize),
     /// A full disk leaves a part of a snapshot.
     Partial(usize),
     /// The storage copies a volume.
@@ -59,9 +63,6 @@ impl Action {
     }
 }
 
-/// The server whose volume is damaged: servers differ only in their ids.
-const DAMAGED: usize = 0;
-
 /// What happens to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
@@ -73,23 +74,26 @@ pub enum Damage {
 
 pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
     use Action::{
-        Agent, CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Deliver, Join, Kill, Partial,
-        Save, Snapshot, Start, Wipe,
+        Agent, CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Deliver, Exit, Join, Kill,
+        Partial, Save, Snapshot, Start, StartIn, Wipe,
     };
     let mut all = vec![Action::Write, Action::Elect(None)];
     for server in 0..SERVERS {
         all.extend([Start(server), Action::Elect(Some(server)), Join(server), Kill(server)]);
     }
-    all.extend([Agent(DAMAGED), Deliver(true), Deliver(false), Snapshot(DAMAGED), Partial(DAMAGED)]);
-    let is_down = state.servers[DAMAGED].process == Process::Down;
+    all.extend([Agent(DAMAGED), Deliver(true), Deliver(false), Snapshot(DAMAGED), Partial(DAMAGED), Exit(DAMAGED)]);
+    all.extend((0..SERVERS).filter(|other| *other != DAMAGED).map(|other| StartIn(Trouble::Late(other))));
+    // `ZooKeeper` exits when its files are gone.
+    let is_idle = state.servers[DAMAGED].process != Process::Running;
     match damage {
         Damage::Returns => all.extend([Action::Restore, Save(DAMAGED), Wipe(DAMAGED)]),
         Damage::Files => {
+            all.push(StartIn(Trouble::Unread));
             all.extend([DeleteLogs(DAMAGED), DeleteNewestLog(DAMAGED), DeleteOldestLog(DAMAGED)]);
             all.extend([CutLog(DAMAGED), DamageSnapshot(DAMAGED)]);
         }
     }
-    all.retain(|action| !action.is_damage() || is_down && state.budget.damage > 0);
+    all.retain(|action| !action.is_damage() || is_idle && state.budget.damage > 0);
     all
 }
 
@@ -97,10 +101,11 @@ pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
 pub fn apply(state: &State, action: Action) -> Option<State> {
     let mut next = state.clone();
     match action {
-        Action::Start(server) => start_server(&mut next, server).map(|()| {
+        Action::StartIn(trouble) => start_server(&mut next, DAMAGED, trouble),
+        Action::Start(server) => start_server(&mut next, server, Trouble::None).map(|()| {
             if server != DAMAGED && next.servers[server].wants.is_some() {
                 let _ = ask_agent(&mut next, server).and_then(|()| ask_agent(&mut next, server));
-                let _ = start_server(&mut next, server);
+                let _ = start_server(&mut next, server, Trouble::None);
             }
         }),
         Action::Agent(server) => ask_agent(&mut next, server),
@@ -110,6 +115,7 @@ pub fn apply(state: &State, action: Action) -> Option<State> {
         Action::Write => write(&mut next),
         Action::Snapshot(server) => snapshot(&mut next, server),
         Action::Kill(server) => kill(&mut next, server),
+        Action::Exit(server) => exit(&mut next, server),
         Action::Partial(server) => partial(&mut next, server),
         Action::Save(server) => save(&mut next, server),
         Action::Restore => restore(&mut next),
@@ -120,14 +126,12 @@ pub fn apply(state: &State, action: Action) -> Option<State> {
     Some(next)
 }
 
-fn start_server(state: &mut State, server: usize) -> Option<()> {
-    if state.servers[server].process == Process::Running {
+/// A start of an old copy of which no process knows is none of the search's: docs/explanation/safety.md.
+fn start_server(state: &mut State, server: usize, trouble: Trouble) -> Option<()> {
+    if state.servers[server].process == Process::Running || state.is_unknown_copy(server) {
         return None;
     }
-    // As in the parent process: a server that starts from its own volume asks no other.
-    let alone: StartInputs = state.observed(server, false);
-    let first = start::decide(&alone);
-    let start = if first.decision == Decision::KeepOwn { first } else { start::decide(&state.observed(server, true)) };
+    let start = decide(state, server, trouble)?;
     let fresh = state.new_identity();
     let at = &mut state.servers[server];
     at.process = Process::Waiting;
@@ -138,7 +142,7 @@ fn start_server(state: &mut State, server: usize) -> Option<()> {
         return Some(());
     }
     let volume = &mut at.volume;
-    let useless = volume.files.useless_snapshots();
+    let useless = if trouble == Trouble::Unread { Vec::new() } else { volume.files.useless_snapshots() };
     volume.files.snapshots.retain(|snapshot| !useless.contains(&snapshot.zxid));
     if start.copies_first {
         volume.marker = false;
@@ -158,8 +162,17 @@ fn start_server(state: &mut State, server: usize) -> Option<()> {
         volume.add_snapshot(0, true);
     }
     volume.marker = false;
-    (at.process, at.confirmed, at.wants, at.answer) = (Process::Running, true, None, None);
+    (at.process, at.written, at.wants, at.answer) = (Process::Running, volume.mark(), None, None);
     Some(())
+}
+
+/// As in the parent process: a server that starts from its own volume asks no other. `None` if it waits for a late answer.
+fn decide(state: &State, server: usize, trouble: Trouble) -> Option<Start> {
+    let alone = start::decide(&state.observed(server, false, trouble));
+    let inputs: StartInputs = state.observed(server, true, trouble);
+    let asks = alone.decision != Decision::KeepOwn;
+    let waits = matches!(trouble, Trouble::Late(_)) && !start::needs_no_answer(&inputs);
+    if asks { (!waits).then(|| start::decide(&inputs)) } else { Some(alone) }
 }
 
 /// The agent reads its status, records a first start in it, or answers by what is stored.
@@ -250,8 +263,13 @@ fn kill(state: &mut State, server: usize) -> Option<()> {
     if at.process == Process::Down {
         return None;
     }
-    (at.process, at.confirmed, at.serves, at.wants, at.answer) = (Process::Down, false, false, None, None);
+    (at.process, at.written, at.serves, at.wants, at.answer) = (Process::Down, None, false, None, None);
     Some(())
+}
+
+fn exit(state: &mut State, server: usize) -> Option<()> {
+    let at = &mut state.servers[server];
+    (at.process == Process::Running).then(|| (at.process, at.serves) = (Process::Waiting, false))
 }
 
 fn partial(state: &mut State, server: usize) -> Option<()> {
@@ -270,17 +288,8 @@ fn save(state: &mut State, server: usize) -> Option<()> {
     is_new.then(|| state.saved = Some((server, state.servers[server].volume.clone())))
 }
 
-/// A copy passes if it is younger than the last contact of all servers that answer: docs/explanation/server.md. A copy from
-/// before the first quorum never does.
 fn restore(state: &mut State) -> Option<()> {
     let (server, volume) = state.saved.take()?;
-    let knows = |other: &usize| {
-        let known = state.servers[*other].volume.generations.known.get(&id(server));
-        *other == server || known.is_some_and(|known| *known > volume.generations.own)
-    };
-    if volume.joined && !(0..SERVERS).all(|other| knows(&other)) || state.servers[server].process != Process::Down {
-        return None;
-    }
     state.budget.damage = state.budget.damage.checked_sub(1)?;
     state.servers[server].volume = volume;
     Some(())

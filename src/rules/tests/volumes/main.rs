@@ -2,8 +2,8 @@
 //! moment, also from before the first quorum, or misses a file or a part of one.
 //!
 //! The search calls the rules themselves: `start::decide`, `first_start`, [`VolumeAge::of`] and what [`Files`] prove. It
-//! simulates `ZooKeeper`: elections, copies and transactions. At most one volume is damaged, so no acknowledged write may be
-//! lost, and no two servers may differ, whichever servers run.
+//! simulates `ZooKeeper`: elections, copies and transactions. At most one volume is damaged, while its parent process runs or
+//! not. So no acknowledged write may be lost, no two servers may differ, whichever servers run, and the other two can serve.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ struct Found {
     formed_with_two: bool,
 }
 
-/// Searches every state. Without damage, each state must lead to one in which all servers serve.
+/// Searches every state. Without damage, each state must lead to one in which all servers serve. With it, two must.
 fn search(first: State, damage: Damage) -> Found {
     let mut index: HashMap<State, usize> = HashMap::new();
     let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
@@ -76,9 +76,9 @@ fn search(first: State, damage: Damage) -> Found {
     found
 }
 
-/// A state without damage from which the servers never serve.
+/// A state from which the servers never serve.
 fn stuck(states: &[(State, Option<(usize, Action)>)], before: &[Vec<usize>]) -> Option<String> {
-    let mut ends: Vec<bool> = states.iter().map(|(state, _)| state.all_serve()).collect();
+    let mut ends: Vec<bool> = states.iter().map(|(state, _)| state.recovers()).collect();
     let mut open: Vec<usize> = (0..states.len()).filter(|at| ends[*at]).collect();
     while let Some(at) = open.pop() {
         for from in &before[at] {
@@ -87,7 +87,7 @@ fn stuck(states: &[(State, Option<(usize, Action)>)], before: &[Vec<usize>]) -> 
             }
         }
     }
-    let at = (0..states.len()).find(|at| !ends[*at] && !states[*at].0.is_damaged())?;
+    let at = (0..states.len()).find(|at| !ends[*at] && states[*at].0.must_recover())?;
     Some(explain("the servers never serve", states, at))
 }
 
@@ -140,10 +140,17 @@ fn no_damage_to_one_volume_loses_an_acknowledged_write(
 #[case(Mutation::BelieveNeverJoined, World::Bootstrap)]
 #[case(Mutation::BeginUnrecorded, World::Bootstrap)]
 #[case(Mutation::RecordAgain, World::Bootstrap)]
+#[case(Mutation::CopyUnrecorded, World::Bootstrap)]
+#[case(Mutation::VoteAgain, World::Bootstrap)]
+#[case(Mutation::LateWithoutVote, World::Bootstrap)]
+#[case(Mutation::BelieveProcess, World::Bootstrap)]
+#[case(Mutation::BelieveProcess, World::Living)]
+#[case(Mutation::StopAsking, World::Living)]
 #[case(Mutation::BelieveOldVolume, World::Living)]
 #[case(Mutation::VoteUnconfirmed, World::Living)]
 #[case(Mutation::BelievePartialSnapshot, World::Files)]
 #[case(Mutation::BelieveShortLog, World::Files)]
+#[case(Mutation::BelieveUnreadable, World::Files)]
 fn every_broken_rule_is_found(#[case] mutation: Mutation, #[case] world: World) {
     let _active = mutation.activate();
     let violation = world.search().violation.unwrap_or_else(|| panic!("{mutation:?} is not found"));

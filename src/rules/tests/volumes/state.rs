@@ -12,10 +12,12 @@ use mczk_api::{
 use mczk_rules::server::{
     files::{Files, Log, Snapshot},
     start::{Peers, PodIdentity, Recorded, StartInputs, StoredServer, configured_servers},
-    volume_age::{Generations, VolumeAge},
+    volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 
 pub const SERVERS: usize = 3;
+/// The server whose volume is damaged: servers differ only in their ids.
+pub const DAMAGED: usize = 0;
 const MAJORITY: usize = 2;
 const INCARNATION: &str = "abc";
 /// Bits of a zxid that count the transactions of an epoch.
@@ -44,6 +46,11 @@ impl Volume {
 
     pub const fn is_new(&self) -> bool {
         !self.seeded
+    }
+
+    /// The mark that a process finds.
+    pub fn mark(&self) -> Option<Mark> {
+        self.seeded.then_some((self.identity, self.generations.own, self.joined))
     }
 
     /// The last transaction that `ZooKeeper` loads. A server without one does not vote.
@@ -83,6 +90,23 @@ impl Volume {
     }
 }
 
+/// A [`VolumeMark`] with the number of an identity.
+pub type Mark = (u8, i64, bool);
+
+fn volume_mark(mark: Mark) -> VolumeMark {
+    VolumeMark { identity: mark.0.to_string(), generation: mark.1, formed: mark.2 }
+}
+
+/// What disturbs a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    None,
+    /// The answer of this server is late.
+    Late(usize),
+    /// The files cannot be read.
+    Unread,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Process {
     #[default]
@@ -96,8 +120,8 @@ pub enum Process {
 pub struct Server {
     pub process: Process,
     pub volume: Volume,
-    /// True if this process has run `ZooKeeper`.
-    pub confirmed: bool,
+    /// What this process has last written to the volume.
+    pub written: Option<Mark>,
     /// True if it leads or follows.
     pub serves: bool,
     /// The identity with which it wants to start first, and the one that the agent answered.
@@ -172,7 +196,7 @@ impl State {
         let server = |identity| Server {
             process: Process::Down,
             volume: Volume::new(identity),
-            confirmed: false,
+            written: None,
             serves: false,
             wants: None,
             answer: None,
@@ -198,7 +222,7 @@ impl State {
         for server in &mut state.servers {
             server.volume.seeded = true;
             server.volume.add_snapshot(0, true);
-            (server.process, server.confirmed, server.list) = (Process::Running, true, 2);
+            (server.process, server.written, server.list) = (Process::Running, server.volume.mark(), 2);
         }
         state.elect(&[0, 1, 2]);
         state
@@ -210,6 +234,31 @@ impl State {
 
     pub const fn is_damaged(&self) -> bool {
         self.budget.damage == 0
+    }
+
+    /// True if the servers serve again: all, or a majority beside the damaged volume.
+    pub fn recovers(&self) -> bool {
+        if self.is_damaged() { self.has_quorum() } else { self.all_serve() }
+    }
+
+    /// True if the servers must be able to serve. A server that restarts before it joins a quorum cannot prove that its volume
+    /// is the one that it left: docs/explanation/limits.md.
+    pub fn must_recover(&self) -> bool {
+        let proves = |at: usize| {
+            let server = &self.servers[at];
+            server.volume.joined || server.record.is_none() || self.may_elect(at)
+        };
+        !self.is_damaged() || (0..SERVERS).filter(|server| *server != DAMAGED).all(proves)
+    }
+
+    /// True if the volume of a server is an old copy, and no other process that runs knows of a newer generation.
+    pub fn is_unknown_copy(&self, server: usize) -> bool {
+        let volume = &self.servers[server].volume;
+        let newer = |known: &i64| *known > volume.generations.own;
+        let runs =
+            self.servers.iter().enumerate().filter(|(other, at)| *other != server && at.process != Process::Down);
+        let mut knows = runs.map(|(_, other)| other.volume.generations.known.get(&id(server)));
+        volume.joined && newer(&self.published[server]) && !knows.any(|known| known.is_some_and(newer))
     }
 
     pub fn has_quorum(&self) -> bool {
@@ -288,16 +337,19 @@ impl State {
             }
         }
         for server in serving {
+            self.servers[server].written = self.servers[server].volume.mark();
             let known = self.published.iter().enumerate().filter(|(other, own)| *other != server && **own > 0);
             self.servers[server].volume.generations.known = known.map(|(other, own)| (id(other), *own)).collect();
         }
     }
 
     /// What the parent process of a server observes before it decides.
-    pub fn observed(&self, server: usize, asks: bool) -> StartInputs {
+    pub fn observed(&self, server: usize, asks: bool, trouble: Trouble) -> StartInputs {
         let at = &self.servers[server];
         let volume = &at.volume;
         let has_logs = !volume.files.logs.is_empty();
+        let files = if trouble == Trouble::Unread { Err("EIO".to_owned()) } else { Ok(&volume.files) };
+        let (written, found) = (at.written.map(volume_mark), volume.mark().map(volume_mark));
         let stored = volume.seeded.then(|| StoredServer {
             incarnation: INCARNATION.into(),
             id: id(server),
@@ -312,7 +364,7 @@ impl State {
             pod: PodIdentity { cluster: format!("m{}", id(server)), role: Role::Voter, ordinal: 0 },
             assigned: Some(listed(at.list)),
             stored,
-            age: VolumeAge::of(&volume.generations, Some(&volume.files), at.confirmed),
+            age: VolumeAge::of(&volume.generations, files, is_confirmed(written.as_ref(), found.as_ref())),
             suspended: None,
             has_set_aside: false,
             recorded: match at.answer {
@@ -320,14 +372,15 @@ impl State {
                 answer if answer == at.wants => Recorded::This,
                 Some(_) => Recorded::Other,
             },
-            peers: if asks { self.answers(server) } else { Peers::default() },
+            peers: if asks { self.answers(server, trouble) } else { Peers::default() },
         }
     }
 
     /// What the other processes answer.
-    fn answers(&self, server: usize) -> Peers {
+    fn answers(&self, server: usize, trouble: Trouble) -> Peers {
         let mut peers = Peers::default();
-        for other in (0..SERVERS).filter(|other| *other != server && self.servers[*other].process != Process::Down) {
+        let answers = |other: &usize| self.servers[*other].process != Process::Down && trouble != Trouble::Late(*other);
+        for other in (0..SERVERS).filter(|other| *other != server && answers(other)) {
             let at = &self.servers[other];
             peers.answered.insert(id(other));
             peers.accepted_epoch = peers.accepted_epoch.max(i64::from(at.volume.joined));
@@ -357,8 +410,11 @@ impl State {
     fn identities(&self) -> BTreeSet<u8> {
         let mut all: BTreeSet<u8> = self.saved.iter().map(|(_, volume)| volume.identity).collect();
         for server in &self.servers {
+            let written = server.written.map(|(identity, ..)| identity);
             all.extend(
-                [Some(server.volume.identity), server.wants, server.answer, server.record].into_iter().flatten(),
+                [Some(server.volume.identity), server.wants, server.answer, server.record, written]
+                    .into_iter()
+                    .flatten(),
             );
         }
         all
@@ -377,6 +433,7 @@ impl State {
         for server in &mut self.servers {
             rename(&mut server.volume.identity);
             [&mut server.wants, &mut server.answer, &mut server.record].into_iter().flatten().for_each(&mut rename);
+            server.written.iter_mut().for_each(|(identity, ..)| rename(identity));
         }
         self.saved.iter_mut().for_each(|(_, volume)| rename(&mut volume.identity));
     }

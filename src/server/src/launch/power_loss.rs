@@ -116,6 +116,7 @@ fn joining(incarnation: &str) -> Ensemble {
 fn serving(voters: &[ConfiguredServer], generations: BTreeMap<i32, i64>) -> Peers {
     Peers {
         configuration: Some(Configuration { version: FIRST, servers: voters.to_vec() }),
+        stored: None,
         list: None,
         accepted_epoch: 1,
         answered: voters.iter().map(|voter| voter.id).collect(),
@@ -418,6 +419,52 @@ async fn every_missing_sync_is_found() {
         }
         println!("{variant:?}: {}", found.unwrap_or_else(|| panic!("no power loss shows {variant:?}")));
     }
+}
+
+/// A broken sector hides what a file holds. The server waits, and removes nothing.
+#[tokio::test]
+#[ignore = "mounts a FUSE file system: make test-zookeeper"]
+async fn a_server_whose_files_cannot_be_read_waits() {
+    let folder = Folder::new("unreadable");
+    let first = first_start(Order::Journal).await;
+    let served = first.recording.seen_after(first.recording.operations().len());
+    let promised = Promised::before(&first.recording, first.recording.operations().len());
+    let names = served.0.keys().filter_map(|path| path.strip_prefix("active/data/version-2/"));
+    let names: Vec<&str> = names.filter(|name| name.starts_with("snapshot.") || name.starts_with("log.")).collect();
+    assert!(names.iter().any(|name| name.starts_with("snapshot.")) && names.len() >= 2, "{names:?}");
+    for (situation, peers) in situations(&first.list, &promised).into_iter().skip(1) {
+        for name in &names {
+            let volume = folder.create("volume");
+            let disk = Mounted::new(&volume, &served, None);
+            let machine = Machine::new(&folder.0, volume, &first.list, false);
+            disk.break_file(Some(name));
+            let start = machine.decide(&peers).await.unwrap();
+            let waits = matches!(&start.decision, Decision::Wait(why) if why.contains(name) && why.contains("read"));
+            assert!(waits, "{situation}: {start:?}");
+            assert!(machine.start(&peers).await.unwrap().is_none());
+            disk.break_file(None);
+            assert!(machine.volume().transactions_folder().join(name).exists(), "{situation}: {name} is gone");
+            let start = machine.start(&peers).await.unwrap().unwrap();
+            assert_eq!(start.decision, Decision::KeepOwn);
+        }
+    }
+}
+
+/// The folder of the volume is emptied, or mounted again, while the process lives.
+#[tokio::test]
+async fn a_process_does_not_take_another_volume_for_the_one_that_it_left() {
+    let folder = Folder::new("emptied");
+    let volume = folder.create("volume");
+    let machine = Machine::new(&folder.0, volume.clone(), &bootstrap(), true);
+    assert!(!machine.is_confirmed().await);
+    machine.start(&Peers::default()).await.unwrap().unwrap();
+    assert!(machine.is_confirmed().await);
+    machine.raise_generation();
+    assert!(machine.is_confirmed().await);
+    fs::write(volume.join("active/generations.json"), "{}").unwrap();
+    assert!(!machine.is_confirmed().await, "an older copy");
+    folder.create("volume");
+    assert!(!machine.is_confirmed().await, "an emptied volume");
 }
 
 /// No power loss damages a file of `mczk`, but a disk may. The server then votes with its data, or states what helps.

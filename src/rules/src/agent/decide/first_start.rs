@@ -8,7 +8,7 @@
 use crate::agent::decide::local_server::LocalServer;
 use mczk_api::{
     mutation::broken,
-    zookeeper::{Ensemble, EnsemblePhase, FirstStart, ZooKeeperStatus},
+    zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
 };
 
 /// The record after `before`, with the servers that ask for their first start.
@@ -19,7 +19,8 @@ pub fn record(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer]
     }
     let mut all = recorded(before, list).to_vec();
     let views = servers.iter().filter(|server| !server.terminating).filter_map(|server| server.view.as_ref());
-    for view in views.filter(|_| list.phase == EnsemblePhase::Bootstrapping) {
+    // A server of a bootstrap asks before its first start, whether a quorum has formed or not. So one without a record is new.
+    for view in views.filter(|_| !list.phase.is_suspended()) {
         let (Some(id), Some(volume)) = (view.id, view.first_start.clone()) else { continue };
         match all.iter_mut().find(|first| first.id == id) {
             Some(first) if broken!(RecordAgain) => first.volume = volume,
@@ -55,7 +56,7 @@ mod tests {
     use mczk_api::{
         contract::control_api::{Mode, ServerReport},
         mutation::Mutation,
-        zookeeper::Role,
+        zookeeper::{EnsemblePhase, Role},
     };
 
     fn server(view: ServerReport) -> LocalServer {
@@ -96,7 +97,8 @@ mod tests {
     #[case::another_volume_or_an_old_copy(BOOTSTRAP, Some("n"), Some("m"), (Some("n"), true))]
     #[case::a_server_that_does_not_ask(BOOTSTRAP, Some("n"), None, (Some("n"), false))]
     #[case::formed(EnsemblePhase::Formed, Some("n"), Some("m"), (Some("n"), true))]
-    #[case::formed_without_a_record(EnsemblePhase::Formed, None, Some("m"), (None, false))]
+    #[case::formed_without_a_record(EnsemblePhase::Formed, None, Some("m"), (Some("m"), false))]
+    #[case::suspended(EnsemblePhase::Suspended, None, Some("m"), (None, false))]
     #[case::after_the_bootstrap(EnsemblePhase::Running, Some("n"), None, (None, false))]
     fn a_server_begins_with_one_volume(
         #[case] phase: EnsemblePhase,

@@ -95,6 +95,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         accepted_epoch: i64::from(serving),
         volume: format!("v{id}"),
         first_start: None,
+        stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,
         corrupt: false,

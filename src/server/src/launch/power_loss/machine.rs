@@ -1,5 +1,6 @@
 //! A machine with a volume, and `mczk server` on it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
@@ -18,6 +19,7 @@ use mczk_api::{
     zookeeper::{Ensemble, Role},
 };
 use mczk_rules::server::{
+    files::Held,
     paths::Paths,
     start::{self, Peers, Start},
 };
@@ -123,6 +125,18 @@ impl Machine {
         Ok(Some(start))
     }
 
+    /// True if the process takes the volume for the one on which it has run the program.
+    pub(super) async fn is_confirmed(&self) -> bool {
+        let config = self.supervisor.assigned_config().await.unwrap();
+        self.supervisor.start_inputs(&config).await.unwrap().0.age.confirmed
+    }
+
+    /// Raises the generation, as while `ZooKeeper` serves.
+    pub(super) fn raise_generation(&self) {
+        let own = self.volume().raise_generation(0, Held::default(), BTreeMap::new()).unwrap().unwrap();
+        self.supervisor.note_written(|mark| mark.generation = own);
+    }
+
     /// The answer of the agent to a server that asks for its first start.
     fn ask_agent(&self) -> anyhow::Result<FirstVolume> {
         let (identity, recorded) = match self.recorded {
@@ -137,7 +151,7 @@ impl Machine {
 
     async fn plan(&self, peers: &Peers) -> anyhow::Result<(Start, Option<LaunchPlan>)> {
         let config = self.supervisor.assigned_config().await?;
-        let mut inputs = self.supervisor.start_inputs(&config).await?;
+        let (mut inputs, files) = self.supervisor.start_inputs(&config).await?;
         inputs.peers = peers.clone();
         inputs.recorded = self.ask_agent()?.record();
         // Broken variants act in the thread of the test.
@@ -145,7 +159,7 @@ impl Machine {
         let start = start::decide(&inputs);
         let list = start::newest_list(&inputs).cloned();
         let id = start.id.filter(|_| start.decision.starts());
-        Ok((start.clone(), id.map(|id| LaunchPlan { config, inputs, list, start, id })))
+        Ok((start.clone(), id.map(|id| LaunchPlan { config, inputs, files, list, start, id })))
     }
 }
 
