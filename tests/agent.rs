@@ -10,9 +10,15 @@ mod patience;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use apiserver::ApiServer;
+use http::Request;
+use http_body_util::BodyExt;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -27,6 +33,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    client::Body,
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
 use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
@@ -35,7 +42,7 @@ use mczk_api::{
     ZooKeeper,
     contract::server_list::with_hash,
     yaml,
-    zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
+    zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server, ZooKeeperStatus},
 };
 use mczk_rules::rollout::cluster_spec;
 use mczk_runtime::{
@@ -50,7 +57,10 @@ use simulator::{
     Behaviour, Simulator, World,
     world::{self, PodKey},
 };
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 /// Incarnation of the ensemble.
 const INCARNATION: &str = "abc123";
@@ -307,6 +317,79 @@ async fn one_of_two_agents_acts() {
     assert!(timeout(Duration::from_secs(4), second.ended(2)).await.is_err(), "the lease is held");
 }
 
+/// Why a write of the agent may reach an object that has changed since the agent read it, or another object of its name.
+///
+/// A pod changes all the time, and the agent means this very pod. Events are about an object, and change none.
+fn rests_on_nothing(request: &http::request::Parts, body: &Value) -> Option<String> {
+    let path = request.uri.path();
+    let text = |pointer: &str| body.pointer(pointer).is_some_and(Value::is_string);
+    let in_patch =
+        |operation: &Value| operation["path"] == "/metadata/resourceVersion" && operation["value"].is_string();
+    let rests = match request.method.as_str() {
+        _ if path.contains("/events") => true,
+        "PATCH" => text("/metadata/resourceVersion") || body.as_array().is_some_and(|all| all.iter().any(in_patch)),
+        "DELETE" => text("/preconditions/uid") && (text("/preconditions/resourceVersion") || path.contains("/pods/")),
+        // The API server creates an object only if none of its name exists.
+        method => ["GET", "POST"].contains(&method),
+    };
+    (!rests).then(|| format!("{} {path} names no version: {body}", request.method))
+}
+
+/// A client that passes each request on after `before` has seen it.
+fn watched<F: Future<Output = ()> + Send + 'static>(
+    client: Client,
+    before: impl Fn(&http::request::Parts, Value) -> F + Clone + Send + 'static,
+) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, before) = (client.clone(), before.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let seen = before(&head, serde_json::from_slice(&body).unwrap_or_default());
+            seen.await;
+            client.send(Request::from_parts(head, Body::from(body))).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// An agent is paused before it writes a status. Another one records the first start of a server meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_status_erases_no_first_start() {
+    let server = ApiServer::start("late-status").await;
+    kinds(&server.client).await;
+    rights(&server.client).await;
+    let (paused, resumed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let pause = (Arc::new(AtomicBool::new(true)), paused.clone(), resumed.clone());
+    let client = watched(server.agent(), move |head, _| {
+        let (is_first, paused, resumed) = pause.clone();
+        let writes_status = head.uri.path().ends_with("/status");
+        async move {
+            if writes_status && is_first.swap(false, Ordering::Relaxed) {
+                paused.notify_one();
+                resumed.notified().await;
+            }
+        }
+    });
+    let simulator = Simulator::new(Behaviour::default());
+    let options = AgentOptions { dial: simulator.dial(), ..AgentOptions::default() };
+    let cluster = Cluster::new(&server.client, simulator);
+    cluster.apply().await;
+    let metrics = Metrics::new(&mut Registry::default());
+    let agent = tokio::spawn(async move {
+        let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
+    });
+    timeout(PATIENCE, paused.notified()).await.unwrap();
+    let first = FirstStart { id: 1, volume: "n".to_owned() };
+    let recorded = json!({ "ensemble": list(1, &[1, 2, 3], EnsemblePhase::Bootstrapping), "firstStarts": [first] });
+    let patch = Patch::Merge(json!({ "status": recorded }));
+    cluster.objects.patch_status("zk", &PatchParams::default(), &patch).await.unwrap();
+    resumed.notify_one();
+    let status = cluster.until("written", |status| status.observed_generation == Some(1)).await;
+    assert_eq!(status.first_starts, [first]);
+    agent.abort();
+}
+
 /// Applies the definitions of the kinds.
 async fn kinds(client: &Client) {
     let operator = Identity::User("operator".into());
@@ -380,11 +463,18 @@ async fn from_the_first_server_to_the_last() {
         ..AgentOptions::default()
     };
     let metrics = Metrics::new(&mut registry);
+    let observed = simulator.clone();
+    let client = watched(server.agent(), move |head, body| {
+        if let Some(violation) = rests_on_nothing(head, &body) {
+            observed.change(|world| world.violate("default", violation));
+        }
+        std::future::ready(())
+    });
     let tasks = [
         tokio::spawn(simulator.clone().kubelets("m1".into(), server.client.clone())),
         tokio::spawn(stateful_sets(server.client.clone(), simulator)),
         tokio::spawn(async move {
-            let () = mczk_agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
+            let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
         }),
     ];
 

@@ -210,27 +210,10 @@ async fn write(
     snapshot: &MemberSnapshot,
     context: &AgentContext,
     object: &Object,
-    mut value: Value,
+    value: Value,
     live: Option<&DynamicObject>,
 ) -> kube::Result<()> {
-    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        match live {
-            Some(live) => {
-                // An agent that was paused must not bring back former certificates, a former server list, or fewer replicas.
-                if matches!(object.kind, Kind::Secret | Kind::ConfigMap | Kind::StatefulSet) {
-                    meta.insert("resourceVersion".to_owned(), json!(live.resource_version()));
-                }
-                meta.insert("uid".to_owned(), json!(live.uid()))
-            }
-            // The API server creates the object only if none of that name exists.
-            None => meta.insert("resourceVersion".to_owned(), json!("0")),
-        };
-    }
-    if let Some(claims) = live.and_then(|live| live.data.pointer("/spec/volumeClaimTemplates"))
-        && let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut)
-    {
-        spec.insert("volumeClaimTemplates".to_owned(), claims.clone());
-    }
+    let value = as_observed(value, live);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     context.api(&snapshot.namespace(), object.kind).patch(&object.name, &params, &Patch::Apply(&value)).await?;
     info!(kind = object.kind.name(), name = object.name, namespace = snapshot.namespace(), "object written");
@@ -238,10 +221,39 @@ async fn write(
     Ok(())
 }
 
+/// The write of an object, only if the live one is still as observed. An agent that was paused must not bring back former
+/// certificates, a former server list, fewer replicas, or a Service of former servers.
+fn as_observed(mut value: Value, live: Option<&DynamicObject>) -> Value {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The API server creates an object with version 0 only if none of that name exists.
+        let version = live.map_or_else(|| Some("0".to_owned()), ResourceExt::resource_version);
+        meta.insert("resourceVersion".to_owned(), json!(version));
+        meta.extend(live.map(|live| ("uid".to_owned(), json!(live.uid()))));
+    }
+    if let Some(claims) = live.and_then(|live| live.data.pointer("/spec/volumeClaimTemplates"))
+        && let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut)
+    {
+        spec.insert("volumeClaimTemplates".to_owned(), claims.clone());
+    }
+    value
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_write_rests_on_what_the_agent_observed() {
+        for kind in Kind::ALL {
+            let value = json!({ "kind": kind.name(), "metadata": { "name": "zk" } });
+            assert_eq!(as_observed(value.clone(), None)["metadata"], json!({ "name": "zk", "resourceVersion": "0" }));
+            let live = json!({ "metadata": { "name": "zk", "uid": "u", "resourceVersion": "7" } });
+            let live: DynamicObject = serde_json::from_value(live).unwrap();
+            let expected = json!({ "name": "zk", "uid": "u", "resourceVersion": "7" });
+            assert_eq!(as_observed(value, Some(&live))["metadata"], expected, "{}", kind.name());
+        }
+    }
 
     /// Kubernetes would remove the Service of running servers with the ZooKeeper object.
     #[test]

@@ -114,7 +114,7 @@ pub(super) async fn delete(
         return Ok(());
     }
     let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: live.uid(), resource_version: None }),
+        preconditions: Some(Preconditions { uid: live.uid(), resource_version: live.resource_version() }),
         ..DeleteParams::background()
     };
     match context.api(&snapshot.namespace(), kind).delete(&name, &params).await {

@@ -2,7 +2,7 @@
 
 use kube::{
     ResourceExt,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, ObjectMeta, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tracing::warn;
@@ -19,7 +19,7 @@ pub(crate) async fn write(snapshot: &MemberSnapshot, decision: &Decision, contex
         return Ok(());
     }
     let value = serde_json::to_value(&decision.status).during(|| "writing the status as JSON".to_owned())?;
-    patch(&snapshot.namespace(), &object.name_any(), object.uid(), &value, context).await
+    patch(&object.metadata, &value, context).await
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running.
@@ -75,20 +75,18 @@ async fn write_blocked(
     if let Some(members) = status.as_object_mut() {
         members.insert("conditions".to_owned(), conditions);
     }
-    patch(&object.namespace().unwrap_or_default(), &object.name_any(), object.uid(), &status, context).await
+    patch(&object.metadata, &status, context).await
 }
 
-/// Replaces the whole status, since a merge would keep fields that are no longer reported. The uid keeps it from an object
-/// that has taken the name since.
-async fn patch(
-    namespace: &str,
-    name: &str,
-    uid: Option<String>,
-    status: &Value,
-    context: &AgentContext,
-) -> Result<(), Error> {
+/// Replaces the whole status, since a merge would keep fields that are no longer reported. Only on the version of the object on
+/// which the status was decided: a late write would erase the first start of a server that another agent has recorded since. The
+/// uid keeps it from an object that has taken the name.
+async fn patch(metadata: &ObjectMeta, status: &Value, context: &AgentContext) -> Result<(), Error> {
+    let (namespace, name) =
+        (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
     let patch = json!([
-        { "op": "test", "path": "/metadata/uid", "value": uid },
+        { "op": "test", "path": "/metadata/uid", "value": metadata.uid },
+        { "op": "replace", "path": "/metadata/resourceVersion", "value": metadata.resource_version },
         { "op": "add", "path": "/status", "value": status },
     ]);
     let patch = serde_json::from_value(patch).during(|| "writing the status as JSON".to_owned())?;
