@@ -83,16 +83,6 @@ impl Connection {
         Ok((Client::try_from(config).map_err(unusable)?, url))
     }
 
-    /// A client whose requests are counted, and its URL for messages.
-    ///
-    /// # Errors
-    /// As [`Self::client`].
-    pub async fn counted_client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {
-        let config = self.config().await?;
-        let url = config.cluster_url.to_string();
-        Ok((ClientBuilder::try_from(config).map_err(unusable)?.with_layer(metrics).build(), url))
-    }
-
     /// A client whose requests are counted, and that writes only while this process may act.
     ///
     /// # Errors
@@ -102,9 +92,29 @@ impl Connection {
         leadership: Leadership,
         metrics: &api_requests::Metrics,
     ) -> Result<Client, Error> {
-        let builder = ClientBuilder::try_from(self.config().await?).map_err(unusable)?;
-        Ok(builder.with_layer(metrics).with_layer(&HolderOnly::new(leadership)).build())
+        client_of_holder(self.config().await?, leadership, metrics)
     }
+}
+
+/// A client whose requests are counted.
+///
+/// # Errors
+/// [`Error::Usage`] if the certificates in the kubeconfig cannot be read.
+pub fn counted_client(config: Config, metrics: &api_requests::Metrics) -> Result<Client, Error> {
+    Ok(ClientBuilder::try_from(config).map_err(unusable)?.with_layer(metrics).build())
+}
+
+/// As [`counted_client`], and it writes only while this process may act.
+///
+/// # Errors
+/// As [`counted_client`].
+pub fn client_of_holder(
+    config: Config,
+    leadership: Leadership,
+    metrics: &api_requests::Metrics,
+) -> Result<Client, Error> {
+    let builder = ClientBuilder::try_from(config).map_err(unusable)?;
+    Ok(builder.with_layer(metrics).with_layer(&HolderOnly::new(leadership)).build())
 }
 
 // `map_err` passes values.

@@ -10,16 +10,20 @@ use clap::{
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 use http::header::USER_AGENT;
-use kube::{Client, Config, client::ClientBuilder};
+use kube::{Client, Config};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{election::ElectionFlags, log::LogFlags, traces::TracesFlags};
-use mczk_admin::terminal::{connection::Connection, error::Error, run::run_service};
+use mczk_admin::terminal::{
+    connection::{Connection, client_of_holder, counted_client},
+    error::Error,
+    run::run_service,
+};
 use mczk_runtime::{
     api_requests,
-    election::Candidate,
+    election::{Candidate, Leadership},
     probe,
     process::{Process, ProcessEnding, ends_in_time, listen},
     readiness::Gates,
@@ -87,32 +91,44 @@ impl Agent {
         traces.run(&log, "mczk-agent", || run_service(self.serve()))
     }
 
-    async fn client(&self, metrics: &api_requests::Metrics, identity: &str) -> Result<(Client, String), Error> {
+    async fn config(&self, identity: &str) -> Result<Config, Error> {
         if self.kubeconfig.is_some() || self.context.is_some() {
             let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
-            let connection = Connection { kubeconfig, context, identity: Some(identity.to_owned()) };
-            return connection.counted_client(metrics).await;
+            return Connection { kubeconfig, context, identity: Some(identity.to_owned()) }.config().await;
         }
-        let usage =
-            |error: String| Error::Usage(format!("no kubeconfig of this cluster: name it with --kubeconfig ({error})"));
-        let mut config = Config::infer().await.map_err(|error| usage(error.to_string()))?;
+        let mut config = Config::infer().await.map_err(|error| {
+            Error::Usage(format!("no kubeconfig of this cluster: name it with --kubeconfig ({error})"))
+        })?;
         config.default_retry = false;
         config.headers.push((USER_AGENT, user_agent(Some(identity))));
-        let url = config.cluster_url.to_string();
-        let builder = ClientBuilder::try_from(config).map_err(|error| usage(error.to_string()))?;
-        Ok((builder.with_layer(metrics).build(), url))
+        Ok(config)
+    }
+
+    /// The client of the agent, which writes only while this process may act, and the candidacy for the lease, if the flags
+    /// name one.
+    fn client(
+        &self,
+        config: Config,
+        identity: &str,
+        registry: &mut Registry,
+    ) -> Result<(Client, Option<Candidate>), Error> {
+        let metrics = api_requests::Metrics::new(registry, "mczk_agent");
+        // A candidate writes the lease before it may act.
+        let any_time = counted_client(config.clone(), &metrics)?;
+        let candidate = self.election.candidate(&any_time, identity, registry, "mczk_agent")?;
+        let leadership = candidate.as_ref().map_or_else(Leadership::without_election, Candidate::leadership);
+        Ok((client_of_holder(config, leadership, &metrics)?, candidate))
     }
 
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
         let mut registry = Registry::default();
         let options = self.options();
-        let metrics = api_requests::Metrics::new(&mut registry, "mczk_agent");
-        let (client, url) = self.client(&metrics, &options.instance).await?;
-        let listener = listen("--probe-address", self.probe_address)?;
+        let config = self.config(&options.instance).await?;
+        let (url, listener) = (config.cluster_url.to_string(), listen("--probe-address", self.probe_address)?);
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
+        let (client, candidacy) = self.client(config, &options.instance, &mut registry)?;
         let metrics = mczk_agent::Metrics::new(&mut registry);
-        let candidacy = self.election.candidate(&client, &options.instance, &mut registry, "mczk_agent")?;
         let gates = Gates::new();
         let ready = gates.gate("the agent has not listed its objects");
         let last = process.last_shutdown();
@@ -182,10 +198,35 @@ async fn run_as_holder(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use clap::Parser;
+    use http::Request;
     use rstest::rstest;
 
     use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        agent: Agent,
+    }
+
+    /// No API server answers, so the process with a lease never holds it.
+    #[rstest]
+    #[case::of_two_agents(&["mczk", "--lease", "mczk-system/mczk-agent"], true)]
+    #[case::the_only_agent(&["mczk"], false)]
+    #[tokio::test]
+    async fn an_agent_without_its_lease_writes_nothing(#[case] flags: &[&str], #[case] refused: bool) {
+        let agent = Program::parse_from(flags).agent;
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let (client, _candidate) = agent.client(config, "one", &mut Registry::default()).unwrap();
+        let is_fenced = async |method| {
+            let request = Request::builder().method(method).uri("/api").body(Vec::new()).unwrap();
+            format!("{:?}", client.request_text(request).await.unwrap_err()).contains("NotHolder")
+        };
+        assert_eq!([is_fenced("DELETE").await, is_fenced("GET").await], [refused, false]);
+    }
 
     #[rstest]
     #[case("zk", true)]
