@@ -236,6 +236,13 @@ mutations! {
     FIRST_START {
         /// The agent records another volume for the first start of a server that may have voted.
         RecordAgain,
+        /// The agent releases the object of a bootstrap, and with its status the first starts.
+        ForgetFirstStarts,
+    }
+    /// Variants of `rollout::rebootstrap` about volumes.
+    REBOOTSTRAP {
+        /// S5: a rebootstrap begins although a server of the first bootstrap began with another volume than it has now.
+        BelieveWiped,
     }
     /// Variants of `agent::decide::replace`.
     REPLACE {

@@ -7,7 +7,8 @@
 //!
 //! So the operator first suspends every server: its pod runs without `ZooKeeper` and reports the content of its volume. Each
 //! cluster that may have servers of the list must report, under the list that suspends them, that all of them are suspended
-//! and none has accepted an epoch. Then the operator ends the incarnation and writes its tombstone
+//! and none has accepted an epoch. A server that began with another volume than it has now proves nothing: it may have accepted
+//! one there. Then the operator ends the incarnation and writes its tombstone
 //! ([`mczk_api::contract::tombstone`]). The next incarnation has another server list, other names and another authority. A single
 //! accepted epoch resumes the first incarnation. A cluster that cannot report blocks all this until the user abandons it.
 //!
@@ -21,7 +22,7 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS, server_list::majority},
     multiclusterzookeeper::ClusterStatus,
     mutation::broken,
-    zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    zookeeper::{Ensemble, FirstStart, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
 };
 
 /// The inputs of the decision.
@@ -157,8 +158,8 @@ fn confirm_unused(name: &str, inputs: &RebootstrapInputs<'_>) -> Result<(), Stri
     servers_are_unused(name, status, list)
 }
 
-/// Whether the agent reports every listed voter of its cluster, and all its servers as suspended with an empty volume. It may
-/// lack observers: the user may have removed them from the spec since.
+/// Whether the agent reports every listed voter of its cluster, and all its servers as suspended with an empty volume, which is
+/// that of their first start. It may lack observers: the user may have removed them from the spec since.
 fn servers_are_unused(cluster: &str, status: &ZooKeeperStatus, list: &Ensemble) -> Result<(), String> {
     let mut listed = list.servers.iter().filter(|server| server.cluster == cluster && server.role == Role::Voter);
     let is_reported = |id: i32| status.servers.iter().any(|server| server.id == id);
@@ -167,10 +168,20 @@ fn servers_are_unused(cluster: &str, status: &ZooKeeperStatus, list: &Ensemble) 
     }
     let is_unused =
         |server: &&ServerStatus| server.mode.as_deref() == Some(SUSPENDED) && server.accepted_epoch == Some(0);
-    match status.servers.iter().find(|server| !is_unused(server)) {
-        Some(server) => Err(format!("server {} is not suspended", server.id)),
+    if let Some(server) = status.servers.iter().find(|server| !is_unused(server)) {
+        return Err(format!("server {} is not suspended", server.id));
+    }
+    match status.first_starts.iter().find(|first| !is_where_it_began(first, &status.servers)) {
+        Some(first) => Err(format!("server {} may have voted with a volume that it does not have any more", first.id)),
         None => Ok(()),
     }
+}
+
+/// True if a server has the volume of its first start. Otherwise that volume may hold what the server acknowledged: an empty one
+/// proves nothing.
+fn is_where_it_began(first: &FirstStart, servers: &[ServerStatus]) -> bool {
+    let began = |server: &ServerStatus| server.id == first.id && server.volume.as_ref() == Some(&first.volume);
+    servers.iter().any(began) || broken!(BelieveWiped)
 }
 
 /// Clusters that have accepted a server list of this incarnation and whose cluster spec is lost. Without one their
@@ -197,6 +208,7 @@ mod tests {
     use crate::fixtures::zookeeper_spec;
     use mczk_api::{
         contract::{naming::incarnation, server_list::with_hash},
+        mutation::Mutation,
         zookeeper::EnsemblePhase,
     };
 
@@ -227,6 +239,14 @@ mod tests {
 
     fn suspended(id: i32) -> (String, ClusterReport) {
         report(id, true, server(id, "suspended", 0))
+    }
+
+    /// A suspended server of m2 that has accepted nothing, and the recorded first start, if there is one.
+    fn began(first: Option<(i32, &str)>, id: i32, volume: &str) -> (String, ClusterReport) {
+        let mut status = server(id, "suspended", 0);
+        status["servers"][0]["volume"] = volume.into();
+        status["firstStarts"] = first.into_iter().map(|(id, volume)| json!({ "id": id, "volume": volume })).collect();
+        report(2, true, status)
     }
 
     fn decided(list: &Ensemble, wanted: &[&str], abandoned: &[&str], reports: Vec<(String, ClusterReport)>) -> Step {
@@ -280,6 +300,11 @@ mod tests {
     #[case::one_without_a_report(vec![suspended(1), report(2, true, Value::Null)], Some("m2 (has not reported)"))]
     #[case::one_that_is_gone(vec![suspended(1)], Some("m2 (no longer has the object)"))]
     #[case::one_with_no_server_yet(vec![suspended(1), report(2, true, json!({ "observedSpecHash": "p", "servers": [] }))], Some("m2 (does not report server 2)"))]
+    #[case::one_on_its_first_volume(vec![suspended(1), began(Some((2, "n")), 2, "n")], None)]
+    #[case::one_whose_volume_is_lost(vec![suspended(1), began(Some((2, "n")), 2, "o")], Some("m2 (server 2 may have voted with a volume"))]
+    #[case::one_whose_volume_cannot_be_read(vec![suspended(1), began(Some((2, "n")), 2, "")], Some("m2 (server 2 may have voted with a volume"))]
+    #[case::one_that_never_began(vec![suspended(1), began(None, 2, "o")], None)]
+    #[case::one_that_began_and_is_gone(vec![suspended(1), began(Some((5, "n")), 2, "n")], Some("m2 (server 5 may have voted with a volume"))]
     #[case::one_with_an_older_server_list(
         vec![suspended(1), report(2, true, json!({ "observedSpecHash": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "suspended", "acceptedEpoch": 0 }] }))],
         Some("m2 (has not accepted the newest server list)")
@@ -293,6 +318,13 @@ mod tests {
             (Step::Wait(wait), Some(cluster)) => assert!(wait.message.contains(cluster), "{}", wait.message),
             (step, _) => panic!("{step:?} instead of waiting for {waits_for:?}"),
         }
+    }
+
+    #[test]
+    fn the_broken_variant_ends_an_incarnation_whose_volume_is_lost() {
+        let _active = Mutation::BelieveWiped.activate();
+        let reports = vec![suspended(1), began(Some((2, "n")), 2, "o")];
+        assert!(matches!(decided(&list(true), &["m1", "m4"], &[], reports), Step::Abandon(_)));
     }
 
     #[test]
