@@ -29,7 +29,7 @@ use mczk_api::{
     },
     mutation::Mutation,
     pod::Reclaim,
-    zookeeper::{Ensemble, EnsemblePhase, OtherIncarnation, Role, Server, ZooKeeperStatus},
+    zookeeper::{Ensemble, EnsemblePhase, FirstStart, OtherIncarnation, Role, Server, ZooKeeperStatus},
 };
 
 fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
@@ -641,6 +641,28 @@ fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
     assert!(cluster.reconcile().finalizer);
     cluster.now += 200;
     assert!(!cluster.reconcile().finalizer, "a user deleted it, and Karmada creates it again");
+}
+
+/// Without its status a server that lost its volume would begin again, and with a server that never ran it would be a majority.
+#[rstest]
+#[case::first_starts_are_needed(EnsemblePhase::Bootstrapping, None, true)]
+#[case::formed(EnsemblePhase::Formed, None, false)]
+#[case::broken(EnsemblePhase::Bootstrapping, Some(Mutation::ForgetFirstStarts), false)]
+fn a_deleted_object_stays_until_its_first_starts_are_not_needed(
+    #[case] phase: EnsemblePhase,
+    #[case] mutation: Option<Mutation>,
+    #[case] stays: bool,
+) {
+    let _active = mutation.map(Mutation::activate);
+    let mut cluster = started(list_in(EnsemblePhase::Bootstrapping, 1, ALL), Some(&configuration(ALL)));
+    let volume = "n".to_owned();
+    cluster.observation.servers[0].1.view.as_mut().unwrap().first_start = Some(volume.clone());
+    cluster.reconcile();
+    assert_eq!(cluster.reported().first_starts, [FirstStart { id: 1, volume }]);
+    cluster.list(list_in(phase, 2, ALL));
+    cluster.reconcile();
+    cluster.delete();
+    assert_eq!(cluster.reconcile().finalizer, stays);
 }
 
 /// The same name was declared again while this cluster was unreachable: the deleted object holds the new spec already.
