@@ -63,6 +63,13 @@ impl Supervisor {
         let start = start::decide(&inputs);
         let list = start::newest_list(&inputs).cloned();
         self.record_decision(&config, &start, list.as_ref());
+        // A server that does not begin with the volume that the agent records looks like one that lost it.
+        let own = list.as_ref().and_then(|list| inputs.pod.in_list(list));
+        if let (Decision::AskAgent(_), Some(own)) = (&start.decision, own)
+            && !self.resolves_itself(&own.host).await
+        {
+            return Ok(None);
+        }
         let Some(id) = start.id.filter(|_| start.decision.starts()) else {
             self.record_no_start(start.decision, list.as_ref())?;
             return Ok(None);
@@ -180,9 +187,7 @@ impl Supervisor {
             self.record_wait("neither the server list nor the configuration has the server's host name".to_owned());
             return Ok(None);
         };
-        // A leader that could not resolve its own name at its start leads and commits nothing.
-        if let Err(error) = self.resolver.resolve(&host).await {
-            self.record_wait(format!("the server's own name {host} does not resolve: {error}"));
+        if !self.resolves_itself(&host).await {
             return Ok(None);
         }
         if server.quorum_tls {
@@ -226,6 +231,13 @@ impl Supervisor {
             state.sessions = Some(sessions);
         });
         Ok(Some(running))
+    }
+
+    /// True if the server's own name resolves. A leader that could not resolve it at its start leads and commits nothing.
+    async fn resolves_itself(&self, host: &str) -> bool {
+        let Err(error) = self.resolver.resolve(host).await else { return true };
+        self.record_wait(format!("the server's own name {host} does not resolve: {error}"));
+        false
     }
 
     /// Writes the decision to the volume.

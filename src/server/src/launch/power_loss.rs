@@ -510,3 +510,14 @@ async fn a_damaged_file_gives_no_vote() {
     }
     println!("{seen:#?}");
 }
+
+/// The agent records the volume once. If the server then did not begin, it would look like one that lost the volume.
+#[tokio::test]
+async fn a_server_asks_for_its_first_start_when_its_name_resolves() {
+    let folder = Folder::new("name");
+    let machine = Machine::new(&folder.0, folder.create("volume"), &bootstrap(), true);
+    fs::write(folder.0.join("hosts"), "").unwrap();
+    assert!(!machine.asks().await);
+    fs::write(folder.0.join("hosts"), "127.0.0.1 s1.test\n").unwrap();
+    assert!(machine.asks().await);
+}

@@ -99,6 +99,12 @@ impl Machine {
         let _ = fs::remove_file(java(folder));
     }
 
+    /// True if the server asks for its first start.
+    pub(super) async fn asks(&self) -> bool {
+        assert!(self.supervisor.launch().await.unwrap().is_none());
+        self.supervisor.with_state(|state| state.first_start.is_some())
+    }
+
     /// True if the last start had the argument.
     pub(super) fn has_argument(&self, argument: &str) -> bool {
         fs::read_to_string(self.folder.join("arguments")).unwrap().lines().any(|line| line == argument)
