@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Program {
+    struct ParsedAgent {
         #[command(flatten)]
         agent: Agent,
     }
@@ -218,7 +218,7 @@ mod tests {
     #[case::the_only_agent(&["mczk"], false)]
     #[tokio::test]
     async fn an_agent_without_its_lease_writes_nothing(#[case] flags: &[&str], #[case] refused: bool) {
-        let agent = Program::parse_from(flags).agent;
+        let agent = ParsedAgent::parse_from(flags).agent;
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
         let (client, _candidate) = agent.client(config, "one", &mut Registry::default()).unwrap();
         let is_fenced = async |method| {
