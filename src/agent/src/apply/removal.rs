@@ -17,7 +17,7 @@ use mczk_api::{
     pod::Reclaim,
 };
 use mczk_rules::agent::{decide::Decision, render::object::Kind};
-use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+use mczk_runtime::failure::{During, Error, is_not_found};
 
 /// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
 /// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
@@ -60,11 +60,13 @@ async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &Age
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let claims = snapshot.observation.claims.iter();
     for claim in claims.filter(|claim| claim.incarnation == incarnation && !claim.servers_removed) {
-        let patch = json!({ "metadata": { "uid": claim.uid, "annotations": { SERVERS_REMOVED: "true" } } });
+        let annotations = json!({ SERVERS_REMOVED: "true" });
+        let patch = json!({
+            "metadata": { "uid": claim.uid, "resourceVersion": claim.version, "annotations": annotations },
+        });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match api.patch(&claim.name, &params, &Patch::Merge(&patch)).await {
-            // It is gone, or another one has its name.
-            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             other => drop(other.during(|| format!("marking PersistentVolumeClaim {}", claim.name))?),
         }
         context.metrics.wrote("PersistentVolumeClaim", "patch");
