@@ -1,8 +1,8 @@
 //! Serves the metrics of all programs on loopback, as each registers them.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
-use axum::{Router, routing::get};
+use axum::Router;
 use mczk_operator::{controller, interpreter};
 use mczk_runtime::{api_requests, election, http_server, telemetry, tls};
 use prometheus_client::registry::Registry;
@@ -24,10 +24,9 @@ impl Exporter {
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let programs = [("/mczk", operator()), ("/mczk-agent", agent()), ("/server", server())];
-        let router = programs.into_iter().fold(Router::new(), |router, (path, registry)| {
-            let registry = Arc::new(registry);
-            router.route(path, get(async move || telemetry::answer(Arc::clone(&registry))))
-        });
+        let router = programs
+            .into_iter()
+            .fold(Router::new(), |router, (path, registry)| router.route(path, telemetry::pages(registry)));
         runtime.spawn(async { axum::serve(listener, router).await });
         Self { address, _runtime: runtime }
     }

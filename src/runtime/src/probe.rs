@@ -1,7 +1,5 @@
 //! Probes for the kubelet and metrics for Prometheus, on their own port: `/livez`, `/readyz` and `/metrics`.
 
-use std::sync::Arc;
-
 use axum::{
     Router,
     http::StatusCode,
@@ -20,11 +18,10 @@ use crate::{
 
 /// The service. `/livez` always succeeds: the end of any task ends the process.
 pub fn router(gates: Gates, registry: Registry) -> Router {
-    let registry = Arc::new(registry);
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || readyz(&gates)))
-        .route("/metrics", get(async move || telemetry::answer(Arc::clone(&registry))))
+        .route("/metrics", telemetry::pages(registry))
 }
 
 /// Serves the probes until the shutdown is requested.

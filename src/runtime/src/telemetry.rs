@@ -9,8 +9,9 @@ use std::{
 
 use axum::{
     body::Body,
-    http::header,
+    http::{StatusCode, header},
     response::{IntoResponse as _, Response},
+    routing::{MethodRouter, get},
 };
 use prometheus_client::{
     collector::Collector,
@@ -18,7 +19,7 @@ use prometheus_client::{
     metrics::info::Info,
     registry::Registry,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::warn;
 use tracing_subscriber::{
     Layer, Registry as Subscriber,
@@ -154,6 +155,9 @@ const PART: usize = 64 * 1024;
 /// Most parts that wait for a client: 1 MiB. All families together are shorter, so the writer never waits while it holds the
 /// lock of one. The numbers of the ensembles are longer, and come last.
 const PARTS: usize = 16;
+/// Most pages at once. Everybody may ask for them, and each takes a thread and the memory of its parts. One address has at most
+/// 16 connections, so one that takes all of them leaves room for others.
+const MOST_PAGES: usize = 24;
 /// After this time a page gets no further part: a client that reads slowly occupies a thread.
 const LONGEST_PAGE: Duration = Duration::from_secs(60);
 
@@ -167,13 +171,23 @@ pub fn exposition(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(page)
 }
 
+/// The route of the metrics. A page is refused while too many others are sent.
+pub fn pages(registry: impl Into<Arc<Registry>>) -> MethodRouter {
+    let (registry, room) = (registry.into(), Arc::new(Semaphore::new(MOST_PAGES)));
+    get(async move || match room.clone().try_acquire_owned() {
+        Ok(permit) => answer(Arc::clone(&registry), permit),
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "too many pages at once\n").into_response(),
+    })
+}
+
 /// The answer to a scrape, in the format of Prometheus. It is sent while it is encoded: with 10,000 ensembles it has 30 MB.
-#[must_use]
-pub fn answer(registry: Arc<Registry>) -> Response {
+/// `permit` is held until the last part is encoded.
+fn answer(registry: Arc<Registry>, permit: impl Send + 'static) -> Response {
     let (sender, mut parts) = mpsc::channel(PARTS);
     tokio::task::spawn_blocking(move || {
         let mut page = Page { part: String::new(), sender, begin: Instant::now(), is_whole: false };
         page.is_whole = text::encode(&mut page, &registry).and_then(|()| page.send()).is_ok();
+        drop(permit);
     });
     let body = Body::from_stream(futures::stream::poll_fn(move |context| parts.poll_recv(context)));
     ([(header::CONTENT_TYPE, OPENMETRICS)], body).into_response()
@@ -219,6 +233,7 @@ mod tests {
     use http_body_util::BodyExt as _;
     use prometheus_client::metrics::{counter::Counter, family::Family};
     use rstest::rstest;
+    use tower::ServiceExt as _;
     use tracing::Level;
 
     use super::*;
@@ -267,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn a_page_is_sent_in_parts() {
         let (registry, mut page, mut longest) = (long(), Vec::new(), 0);
-        let mut body = answer(Arc::clone(&registry)).into_body();
+        let mut body = answer(Arc::clone(&registry), ()).into_body();
         while let Some(frame) = body.frame().await {
             let part = frame.unwrap().into_data().unwrap();
             longest = longest.max(part.len());
@@ -290,13 +305,13 @@ mod tests {
     async fn a_part_of_a_page_ends_with_an_error() {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Defect));
-        assert!(answer(Arc::new(registry)).into_body().collect().await.is_err());
+        assert!(answer(Arc::new(registry), ()).into_body().collect().await.is_err());
     }
 
     #[tokio::test]
     async fn the_writer_ends_with_its_client() {
         let registry = long();
-        let mut body = answer(Arc::clone(&registry)).into_body();
+        let mut body = answer(Arc::clone(&registry), ()).into_body();
         body.frame().await.unwrap().unwrap();
         assert_eq!(Arc::strong_count(&registry), 2, "the writer waits for its client");
         drop(body);
@@ -306,5 +321,28 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap();
+    }
+
+    /// Clients that read nothing, from many addresses.
+    #[tokio::test]
+    async fn pages_at_once_are_limited() {
+        let router = axum::Router::new().route("/metrics", pages(long()));
+        let ask = async || {
+            let request = axum::http::Request::get("/metrics").body(Body::empty()).unwrap();
+            router.clone().oneshot(request).await.unwrap()
+        };
+        let mut open = Vec::new();
+        for _ in 0..MOST_PAGES {
+            open.push(ask().await);
+            assert_eq!(open.last().unwrap().status(), StatusCode::OK);
+        }
+        assert_eq!(ask().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        open.pop();
+        let room = async {
+            while ask().await.status() != StatusCode::OK {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), room).await.unwrap();
     }
 }

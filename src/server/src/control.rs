@@ -91,19 +91,20 @@ pub fn router(server: Arc<Supervisor>) -> Router {
 
 /// Routes of the probe port: liveness, readiness and metrics.
 pub fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
-    let registry = Arc::new(registry);
     let live = server.clone();
     Router::new()
-        .route("/livez", get(async move || probe_response(live.alive())))
-        .route("/readyz", get(async move || probe_response(server.ready().await)))
-        .route("/metrics", get(async move || telemetry::answer(Arc::clone(&registry))))
+        .route("/livez", get(async move || probe_response(live.is_alive(), "not alive")))
+        .route("/readyz", get(async move || probe_response(server.is_ready().await, "not ready")))
+        .route("/metrics", telemetry::pages(registry))
 }
 
-fn probe_response(result: Result<(), String>) -> Response {
-    match result {
-        Ok(()) => "ok\n".into_response(),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not yet: {reason}\n")).into_response(),
+/// A fixed text: everybody may ask, and the reason may quote `ZooKeeper`'s log.
+fn probe_response(good: bool, bad: &str) -> Response {
+    if good {
+        return "ok\n".into_response();
     }
+    let text = format!("{bad}: the status of the ZooKeeper object and the log of this server say why\n");
+    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 async fn act<Content: DeserializeOwned, Answer: Serialize>(
@@ -152,5 +153,64 @@ fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::path::PathBuf;
+    use std::time::Instant;
+
+    use mczk_rules::server::paths::Paths;
+    use mczk_runtime::telemetry::LogFormat;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+    use crate::{metrics::Metrics, supervisor::SupervisorOptions};
+
+    fn supervisor(registry: &mut Registry) -> Arc<Supervisor> {
+        let nowhere = PathBuf::from("/nowhere");
+        let paths = Paths {
+            active_data: nowhere.clone(),
+            scratch: nowhere.clone(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)).ip(),
+            hosts: None,
+        };
+        let options = SupervisorOptions {
+            pod: "zk-0".to_owned(),
+            config_dir: nowhere.clone(),
+            data: nowhere.clone(),
+            paths,
+            quorum_tls: nowhere.clone(),
+            client_tls: nowhere.clone(),
+            java: nowhere.clone(),
+            home: nowhere,
+            conf: None,
+            log_format: LogFormat::Text,
+        };
+        Arc::new(Supervisor::new(options, Metrics::new(registry)))
+    }
+
+    #[tokio::test]
+    async fn strangers_read_no_line_of_zookeepers_log() {
+        let mut registry = Registry::default();
+        let server = supervisor(&mut registry);
+        server.record_failure("ZooKeeper exited; its last lines:\nh0rse".to_owned());
+        server.change_state(|state| state.failing_since = Instant::now().checked_sub(Duration::from_secs(3600)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async { axum::serve(listener, probes(server, registry)).await });
+        for path in ["/livez", "/readyz"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.0 503") && !answer.contains("h0rse"), "{answer}");
+        }
     }
 }

@@ -38,6 +38,7 @@ mod report;
 pub mod resolver;
 mod restart_lock;
 mod session;
+mod shared_answer;
 mod shared_znodes;
 mod superuser;
 pub mod supervisor;

@@ -1,6 +1,7 @@
 //! What the server reports to agents, to other servers and to the kubelet.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
@@ -46,33 +47,25 @@ impl Default for OnVolume {
 }
 
 impl Supervisor {
-    /// Liveness.
-    ///
-    /// # Errors
-    /// The last failure, if `ZooKeeper` could not be started for a long time.
-    pub fn alive(&self) -> Result<(), String> {
+    /// Liveness: false if `ZooKeeper` could not be started for a long time.
+    pub(crate) fn is_alive(&self) -> bool {
         self.with_state(|state| match (state.failing_since, &state.phase) {
-            (Some(since), Phase::Exited { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
-            _ => Ok(()),
+            (Some(since), Phase::Exited { .. }) => since.elapsed() <= DEAD_AFTER,
+            _ => true,
         })
     }
 
-    /// Readiness: `ZooKeeper` serves a session.
-    ///
-    /// # Errors
-    /// Why it does not.
-    pub async fn ready(&self) -> Result<(), String> {
-        let Some(sessions) = self.sessions() else {
-            return Err(match self.with_state(|state| state.phase.clone()) {
-                Phase::Waiting { reason } | Phase::Exited { reason } => reason,
-                Phase::Suspended => "the ensemble is suspended".to_owned(),
-                Phase::Running | Phase::Unknown => "ZooKeeper is starting".to_owned(),
-            });
+    /// Readiness: `ZooKeeper` serves a session. An observation costs the leader a round trip, so all callers of a second
+    /// share one.
+    pub(crate) async fn is_ready(self: &Arc<Self>) -> bool {
+        let server = self.clone();
+        let observe = async move {
+            match server.sessions() {
+                Some(sessions) => sessions.observe().await.is_ok(),
+                None => false,
+            }
         };
-        match sessions.observe().await {
-            Ok(_) => Ok(()),
-            Err(refusal) => Err(format!("no session is served: {refusal}")),
-        }
+        self.readiness.get(observe).await
     }
 
     /// The state of the server, observed now.

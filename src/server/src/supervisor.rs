@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use crate::{
     assigned_config::AssignedConfig, client_certificates, metrics::Metrics, quorum_certificates::QuorumCertificates,
-    resolver::Resolver, session::Sessions, volume::Volume,
+    resolver::Resolver, session::Sessions, shared_answer::SharedAnswer, volume::Volume,
 };
 use mczk_api::{
     contract::{
@@ -103,6 +103,8 @@ pub struct Supervisor {
     pub(crate) volume: Volume,
     pub(crate) quorum_certificates: Arc<QuorumCertificates>,
     pub(crate) metrics: Metrics,
+    /// Whether `ZooKeeper` serves, for everybody who asks the probe port.
+    pub(crate) readiness: SharedAnswer,
     state: Mutex<State>,
 }
 
@@ -132,6 +134,7 @@ impl Supervisor {
             volume: Volume::new(options.data.clone(), paths.clone()),
             quorum_certificates: Arc::new(quorum_certificates),
             metrics,
+            readiness: SharedAnswer::default(),
             state: Mutex::new(state),
             options,
         }
