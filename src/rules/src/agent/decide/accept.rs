@@ -13,7 +13,7 @@ use mczk_api::{
         labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
         server_list, spec_hash,
     },
-    zookeeper::{Ensemble, ZooKeeperSpec},
+    zookeeper::Ensemble,
 };
 
 /// Annotation of Karmada: namespace of the Work, which is named after the cluster.
@@ -34,25 +34,12 @@ pub enum Acceptance {
     Refused(String),
 }
 
-/// What the acceptance of a spec depends on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AcceptInputs<'a> {
-    /// The spec.
-    spec: &'a ZooKeeperSpec,
-    /// The spec as stored, with fields that this version does not know.
-    stored: &'a Value,
-    /// Karmada's name of this cluster.
-    cluster: Option<&'a str>,
-    /// True if Karmada manages the object.
-    managed: bool,
-    /// The spec hash that the agent accepted last.
-    observed_spec_hash: Option<&'a str>,
-}
-
 /// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too.
 #[must_use]
-pub(crate) fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
-    let AcceptInputs { spec, stored, cluster, managed, observed_spec_hash } = inputs;
+pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+    let spec = &object.spec;
+    let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
+    let observed_spec_hash = accepted_hash(object);
     if spec.ensemble == Ensemble::default() && !managed && observed_spec_hash.is_none() {
         return refused(
             "The object has no server list. Create a MultiClusterZooKeeper, which writes ZooKeeper objects",
@@ -69,7 +56,8 @@ pub(crate) fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
     };
     if meant != cluster {
         return refused(format!(
-            "The spec is meant for cluster {meant}, and this is {cluster}. Correct the agent's --cluster"
+            "The spec is meant for cluster {meant}, and this is {cluster}. {}",
+            remedy_for_name(object, cluster)
         ));
     }
     if !spec_hash::hash_matches(stored) {
@@ -98,16 +86,24 @@ fn refused(why: impl Into<String>) -> Acceptance {
     Acceptance::Refused(why.into())
 }
 
-/// As [`accept`], for an object.
-#[must_use]
-pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
-    accept(AcceptInputs {
-        spec: &object.spec,
-        stored,
-        cluster,
-        managed: object.labels().contains_key(KARMADA_MANAGED_LABEL),
-        observed_spec_hash: object.status.as_ref().and_then(|status| status.observed_spec_hash.as_deref()),
-    })
+/// What corrects a wrong name of this cluster. The name that the object keeps wins over the agent's flag.
+pub(super) fn remedy_for_name(object: &ZooKeeper, cluster: &str) -> String {
+    match (object.annotations().contains_key(CLUSTER_ANNOTATION), accepted_hash(object).is_some()) {
+        (true, true) => format!(
+            "The annotation {CLUSTER_ANNOTATION} of the object keeps the name, because its servers are listed under it. Join this \
+             cluster to Karmada as {cluster} again. No flag of the agent changes the name"
+        ),
+        (true, false) => format!(
+            "The annotation {CLUSTER_ANNOTATION} of the object keeps this name. If it is wrong, correct the agent's --cluster, then \
+             remove the annotation from the object in this cluster"
+        ),
+        (false, _) => "Correct the agent's --cluster".to_owned(),
+    }
+}
+
+/// The spec hash that the agent accepted last.
+fn accepted_hash(object: &ZooKeeper) -> Option<&str> {
+    object.status.as_ref()?.observed_spec_hash.as_deref()
 }
 
 /// True if the server list of the spec counts. It is the same for every cluster and has its own hash. So it counts without an
@@ -206,7 +202,10 @@ mod tests {
         newer_list::of_newer_version,
         rollout::cluster_spec,
     };
-    use mczk_api::contract::{control_api::Mode, server_list::with_hash};
+    use mczk_api::{
+        contract::{control_api::Mode, server_list::with_hash},
+        zookeeper::{ZooKeeperSpec, ZooKeeperStatus},
+    };
 
     fn assigned() -> ZooKeeperSpec {
         let template = zookeeper_spec(json!({}));
@@ -216,9 +215,16 @@ mod tests {
         }
     }
 
+    fn object_of(spec: &ZooKeeperSpec, managed: bool, observed: Option<&str>) -> ZooKeeper {
+        let labels = managed.then(|| [(KARMADA_MANAGED_LABEL.to_owned(), "true".to_owned())].into());
+        let status = ZooKeeperStatus { observed_spec_hash: observed.map(str::to_owned), ..ZooKeeperStatus::default() };
+        let mut object: ZooKeeper = zookeeper(json!({}));
+        (object.metadata.labels, object.spec, object.status) = (labels, spec.clone(), Some(status));
+        object
+    }
+
     fn acceptance_of(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
-        let stored = serde_json::to_value(spec).unwrap();
-        accept(AcceptInputs { spec, stored: &stored, cluster, managed, observed_spec_hash: observed })
+        acceptance(&object_of(spec, managed, observed), &serde_json::to_value(spec).unwrap(), cluster)
     }
 
     #[test]
@@ -238,6 +244,44 @@ mod tests {
         change(&mut spec);
         let Acceptance::Refused(message) = acceptance_of(&spec, Some("m1"), true, None) else { panic!("accepted") };
         assert!(message.contains(why), "{message}");
+    }
+
+    /// The remedy works: after it, the agent accepts the spec.
+    #[rstest]
+    #[case::renamed(Some("old"), Some("m1"), true, "as old again", Some("old"), Some("m1"), "old")]
+    #[case::wrong_flag(None, Some("old"), false, "Correct the agent's --cluster", None, Some("m1"), "m1")]
+    #[case::wrong_flag_that_a_probe_kept(
+        Some("old"),
+        Some("old"),
+        false,
+        "remove the annotation",
+        None,
+        Some("m1"),
+        "m1"
+    )]
+    fn a_wrong_name_of_the_cluster_has_a_remedy_that_works(
+        #[case] kept: Option<&str>,
+        #[case] flag: Option<&str>,
+        #[case] accepted_before: bool,
+        #[case] remedy: &str,
+        #[case] kept_then: Option<&str>,
+        #[case] flag_then: Option<&str>,
+        #[case] meant_then: &str,
+    ) {
+        let answer = |kept: Option<&str>, flag: Option<&str>, meant: &str| {
+            let template = zookeeper_spec(json!({}));
+            let spec = ZooKeeperSpec {
+                ensemble: list(1, &[1, 2, 11]),
+                ..cluster_spec::for_cluster(&template, meant, 2, None, 0).unwrap()
+            };
+            let mut object = object_of(&spec, true, accepted_before.then_some("1-a"));
+            object.metadata.annotations = kept.map(|name| [(CLUSTER_ANNOTATION.to_owned(), name.to_owned())].into());
+            let annotation = |key: &str| object.annotations().get(key).map(String::as_str);
+            acceptance(&object, &serde_json::to_value(&spec).unwrap(), cluster_name(annotation, flag))
+        };
+        let Acceptance::Refused(why) = answer(kept, flag, "m1") else { panic!("accepted") };
+        assert!(why.contains(remedy), "{why}");
+        assert_eq!(answer(kept_then, flag_then, meant_then), Acceptance::Accepted);
     }
 
     #[rstest]

@@ -11,7 +11,7 @@ use kube_core::ResourceExt;
 use serde_json::Value;
 
 use crate::agent::{
-    decide::{observation::Observation, probe::Probe},
+    decide::{accept::remedy_for_name, observation::Observation, probe::Probe},
     render::{object::Object, preflight as render},
 };
 use mczk_api::{
@@ -144,9 +144,9 @@ fn refusal(observation: &Observation, request: &Preflight) -> Option<String> {
     if request.names.iter().all(|name| name.cluster != *cluster) {
         let names: Vec<&str> = request.names.iter().take(MAX_NAMED).map(|name| name.cluster.as_str()).collect();
         return Some(format!(
-            "The agent calls this cluster {cluster}, and the network check is of other clusters: {}. Correct the \
-             agent's --cluster",
-            names.join(", ")
+            "The agent calls this cluster {cluster}, and the network check is of other clusters: {}. {}",
+            names.join(", "),
+            remedy_for_name(&observation.object, cluster)
         ));
     }
     if observation.has_had_servers(incarnation) {

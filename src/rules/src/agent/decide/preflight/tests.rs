@@ -122,6 +122,10 @@ fn no_probe_runs_unless_the_operator_asks_before_any_server(#[case] change: fn(&
 #[case::damaged(|o: &mut Observation| o.object.spec.preflight.as_mut().unwrap().names.clear(), "is damaged")]
 #[case::unnamed_cluster(|o: &mut Observation| o.cluster = None, "is unknown to its agent, so no probe listens on the ports 2888, 3888 and 8443")]
 #[case::of_another_cluster(|o: &mut Observation| o.cluster = Some("m9".into()), "calls this cluster m9, and the network check is of other clusters: m1, m2")]
+#[case::under_a_name_that_the_object_keeps(|o: &mut Observation| {
+    o.cluster = Some("m9".into());
+    o.object.metadata.annotations = Some([("mczk.io/cluster".to_owned(), "m9".to_owned())].into());
+}, "then remove the annotation")]
 #[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]), "incarnation abc is over")]
 #[case::a_volume_is_here(
     |o: &mut Observation| o.claims.push(claim("data-zk-abc-0", "abc")),
