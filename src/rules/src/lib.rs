@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod card;
+pub mod credential_name;
 pub mod interpreter;
 pub mod rollout;
 pub mod server;

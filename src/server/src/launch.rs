@@ -19,6 +19,7 @@ use crate::{
 };
 use mczk_api::{contract::control_api::Phase, zookeeper::Ensemble};
 use mczk_rules::server::{
+    credentials,
     dynamic_configuration::ClientAddress,
     files::Files,
     jvm,
@@ -213,7 +214,7 @@ impl Supervisor {
             flags,
             secret_flags: paths.secret_flags(),
             configuration: paths.zoo_cfg(),
-            secrets: superuser.secrets(),
+            secrets: [superuser.secrets(), credentials::values(server)].concat(),
             log_format: self.options.log_format,
         };
         let decision = describe(&plan.start.decision);

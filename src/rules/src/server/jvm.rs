@@ -1,6 +1,7 @@
 //! Flags and files of the Java virtual machine. Pure.
 
 use crate::server::{
+    credentials::name_of,
     paths::Paths,
     zoo_cfg::{InvalidSetting, PROPERTY_PREFIX, is_owned},
 };
@@ -53,7 +54,7 @@ pub fn jvm_flags(paths: &Paths, config: &ServerConfig) -> Result<Vec<String>, In
             || property(flag).is_some_and(is_owned)
             || flag.starts_with('@')
         {
-            return Err(InvalidSetting::OwnedFlag(flag.clone()));
+            return Err(InvalidSetting::OwnedFlag(name_of(flag)));
         }
         flags.push(flag.clone());
     }

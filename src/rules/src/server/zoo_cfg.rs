@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::server::paths::Paths;
+use crate::server::{credentials::name_of, paths::Paths};
 use mczk_api::{
     contract::{control_api::ServerConfig, pod_layout},
     pod::ZooCfgEntry,
@@ -88,7 +88,7 @@ const DEFAULTS: [(&str, &str); 10] = [
     ("metricsProvider.className", "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"),
 ];
 
-/// A setting or flag of a user that mczk refuses.
+/// A setting or flag of a user that mczk refuses. It holds no value, which may be a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSetting {
     /// A setting that users may not choose.
@@ -99,7 +99,7 @@ pub enum InvalidSetting {
     LineBreak(String),
     /// A name that `zoo.cfg` would read as another one.
     #[error(
-        "the name {0:?} of a setting of zoo.cfg has other characters than letters, digits, '.', '_' and '-': remove it from zooCfg"
+        "the name of a setting of zoo.cfg that begins with {0:?} has other characters than letters, digits, '.', '_' and '-': remove it from zooCfg"
     )]
     Name(String),
     /// A flag that users may not choose.
@@ -145,11 +145,11 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
     }
     for ZooCfgEntry { name, value } in &config.zoo_cfg {
         if is_owned(name) {
-            return Err(InvalidSetting::OwnedSetting(name.clone()));
+            return Err(InvalidSetting::OwnedSetting(name_of(name)));
         }
         // Java's properties end a name at a space or a colon too, and have escapes.
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
-            return Err(InvalidSetting::Name(name.clone()));
+            return Err(InvalidSetting::Name(name_of(name)));
         }
         if value.contains(['\n', '\r']) || value.ends_with('\\') {
             return Err(InvalidSetting::LineBreak(name.clone()));
@@ -221,8 +221,8 @@ pub(super) fn is_owned(name: &str) -> bool {
     OWNED.contains(&name) || OWNED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The users' settings that `ZooKeeper`'s last lines mention. `ZooKeeper` names a value that it cannot parse, seldom the
-/// setting.
+/// The names of the users' settings that `ZooKeeper`'s last lines mention. `ZooKeeper` names a value that it cannot parse,
+/// seldom the setting.
 #[must_use]
 pub fn mentioned_settings(settings: &[ZooCfgEntry], lines: &str) -> Option<String> {
     let in_word = |c: char| c.is_alphanumeric() || c == '.' || c == '_';
@@ -231,7 +231,7 @@ pub fn mentioned_settings(settings: &[ZooCfgEntry], lines: &str) -> Option<Strin
     let mentioned: Vec<String> = settings
         .iter()
         .filter(|entry| has_name(entry) || has_value(entry))
-        .map(|entry| format!("zooCfg {} = \"{}\"", entry.name, entry.value))
+        .map(|entry| format!("zooCfg {}", entry.name))
         .collect();
     (!mentioned.is_empty()).then(|| mentioned.join(" and "))
 }
