@@ -1,4 +1,4 @@
-//! `mczk support-bundle`: everything that a supporter needs, without secrets, in one archive.
+//! `mczk support-bundle`: everything that a supporter needs, in one archive, without the secrets that mczk recognizes.
 
 mod archive;
 mod collect;
@@ -42,11 +42,11 @@ use collect::Collector;
 /// How the user asks for the operator.
 const NO_HOST: &str = "name the cluster in which the operator runs with --host-context or --host-kubeconfig";
 
-/// Writes an archive for support: objects, logs and the output of status, why and plan, without secrets
+/// Writes an archive for support: objects, logs and the output of status, why and plan. Read it before you send it
 ///
 /// It reads karmada-apiserver, and every member cluster through Karmada's cluster proxy. Of Secrets it stores names, types
-/// and keys alone. Passwords, tokens and private keys are removed from everything else. INDEX.txt in the archive names what
-/// is missing and why. Read the archive before you send it.
+/// and keys alone, and hides the values of environment variables. From everything else it removes what it recognizes as a
+/// password, token or key, and no program recognizes all of them. INDEX.txt in the archive names what is missing and why.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 if everything could be read, 1 for a failure, 2 for \
                         a wrong command line, 3 if something is missing.")]
@@ -222,7 +222,7 @@ impl SupportBundle {
 
 /// What the command prints at its end.
 fn summary(path: &Path, missing: usize, has_host: bool) -> String {
-    let mut text = format!("{}: read it before you send it.", path.display());
+    let mut text = format!("{}: read it before you send it: no program recognizes every secret.", path.display());
     if missing > 0 {
         // Writing to a String cannot fail.
         let _ = write!(text, " INDEX.txt names what is missing: {missing}.");
@@ -237,7 +237,8 @@ fn summary(path: &Path, missing: usize, has_host: bool) -> String {
 fn head(now: &Timestamp, url: &str) -> String {
     format!(
         "Support bundle of mczk {}, {now}\nkarmada-apiserver: {}\n\
-         Secrets are stored with names, types and keys alone. {} stands in place of credentials.",
+         Read everything before you send it: no program recognizes every secret.\n\
+         Secrets are stored with names, types and keys alone. {} stands in place of what mczk recognizes as a credential.",
         env!("CARGO_PKG_VERSION"),
         redact::text(url),
         redact::REDACTED
@@ -278,7 +279,10 @@ mod tests {
     #[test]
     fn the_summary_says_what_the_archive_lacks() {
         let path = Path::new("a.tar.gz");
-        assert_eq!(summary(path, 0, true), "a.tar.gz: read it before you send it.\n");
+        assert_eq!(
+            summary(path, 0, true),
+            "a.tar.gz: read it before you send it: no program recognizes every secret.\n"
+        );
         let all = summary(path, 2, false);
         assert!(all.contains("INDEX.txt names what is missing: 2.") && all.contains("--host-context"), "{all}");
     }

@@ -74,8 +74,14 @@ fn a_secret_keeps_name_type_and_keys() {
 }
 
 #[rstest]
-#[case::environment(json!({ "env": [{ "name": "DB_PASSWORD", "value": LEAK }, { "name": "MODE", "value": "x" }] }),
-                    json!({ "env": [{ "name": "DB_PASSWORD", "value": REDACTED }, { "name": "MODE", "value": "x" }] }))]
+#[case::environment(json!({ "env": [{ "name": "DB_PASSWORD", "value": LEAK }, { "name": "MODE", "value": LEAK }, { "name": "MCZK_POD", "value": "zk-0" }] }),
+                    json!({ "env": [{ "name": "DB_PASSWORD", "value": REDACTED }, { "name": "MODE", "value": REDACTED }, { "name": "MCZK_POD", "value": "zk-0" }] }))]
+#[case::environment_as_a_map(json!({ "env": { "MODE": LEAK }, "labels": { "env": "prod" } }), json!({ "env": { "MODE": REDACTED }, "labels": { "env": "prod" } }))]
+#[case::environment_by_a_rule(json!({ "path": "/spec/containers/0/env/0/value", "value": LEAK }), json!({ "path": "/spec/containers/0/env/0/value", "value": REDACTED }))]
+#[case::environment_by_reference(
+    json!({ "env": [{ "name": "DB_PASSWORD", "valueFrom": { "secretKeyRef": { "name": "db", "key": "password" } } }] }),
+    json!({ "env": [{ "name": "DB_PASSWORD", "valueFrom": { "secretKeyRef": { "name": "db", "key": "password" } } }] })
+)]
 #[case::zoo_cfg(json!([{ "name": "ssl.keyStore.password", "value": LEAK }]), json!([{ "name": "ssl.keyStore.password", "value": REDACTED }]))]
 #[case::member(json!({ "a": { "apiKey": LEAK } }), json!({ "a": { "apiKey": REDACTED } }))]
 #[case::list(json!({ "Proxy-Authorization": [LEAK] }), json!({ "Proxy-Authorization": REDACTED }))]
@@ -105,4 +111,159 @@ fn documents(#[case] before: Value, #[case] after: Value) {
 fn a_document_that_cannot_be_parsed_is_not_stored() {
     let error = document(&format!("{{ \"password\": \"{LEAK}\" ")).unwrap_err();
     assert!(!error.contains(LEAK), "{error}");
+}
+
+/// Forms of credentials as programs, files and commands write them. Each is a text of its own, of a log, and of an annotation.
+#[rstest]
+// ZooKeeper.
+#[case::super_digest("-Dzookeeper.DigestAuthenticationProvider.superDigest=super:LEAK")]
+#[case::super_digest_in_zoo_cfg("tickTime=2000\nDigestAuthenticationProvider.superDigest=super:LEAK\nclientPort=2181")]
+#[case::zoo_cfg_with_spaces("ssl.quorum.keyStore.password = LEAK")]
+#[case::setting_in_a_log("[main:QuorumPeerConfig@1] - metricsProvider.ssl.keyStore.password=LEAK is set")]
+#[case::jaas_super("Server {\n  DigestLoginModule required\n  user_super=\"LEAK\";\n};")]
+#[case::jaas_another_user("DigestLoginModule required user_bob='LEAK' ;")]
+#[case::jaas_client("Client { DigestLoginModule required username=\"bob\" password=\"two LEAK\"; };")]
+#[case::jaas_in_a_json_string(r#"{"jaas":"user_super=\"LEAK\""}"#)]
+#[case::add_auth("addauth digest super:LEAK")]
+#[case::add_auth_in_quotes("addauth digest 'super:LEAK'")]
+#[case::scheme("authenticated digest:super:LEAK now")]
+#[case::four_words_of_a_shell("zkCli.sh addauth digest bob:LEAK && getAcl /")]
+// Java.
+#[case::key_store("-Djavax.net.ssl.keyStorePassword=LEAK -Xmx1g")]
+#[case::key_tool("keytool -list -keystore a.jks -storepass LEAK")]
+#[case::key_pass("keytool -keypass 'two LEAK' -alias a")]
+#[case::java_agent("-javaagent:/opt/a.jar=endpoint=x,apiKey=LEAK")]
+// JSON, YAML, XML and TOML.
+#[case::json_key(r#"{"apiKey": "two LEAK", "port": 1}"#)]
+#[case::json_key_alone(r#"{"key": "LEAK"}"#)]
+#[case::json_auth(r#"{"auths":{"r.example":{"auth":"LEAK"}}}"#)]
+#[case::json_pair(r#"{"name":"DB_PASSWORD","value":"two LEAK"}"#)]
+#[case::cut_json(r#"...,"name":"DB_PASSWORD","value":"LEAK"#)]
+#[case::yaml("user: bob\npass: two LEAK\nport: 1")]
+#[case::yaml_block("a:\n  password: |\n    LEAK\n    LEAK\nb: 1\n")]
+#[case::yaml_folded("x\ntoken: >-\n  LEAK\n\n  LEAK\n")]
+#[case::yaml_list("passwords:\n- LEAK\n- a LEAK\n")]
+#[case::yaml_map("credentials:\n  bob: LEAK\n  eve: LEAK\n")]
+#[case::yaml_pair("env:\n- name: DB_PASSWORD\n  value: LEAK\n")]
+#[case::yaml_documents("a: 1\n---\nsecret:\n  x: LEAK\n")]
+#[case::xml("<bean><password>two LEAK</password></bean>")]
+#[case::xml_property(r#"<property name="password" value="two LEAK"/>"#)]
+#[case::xml_of_hadoop("<name>fs.secret.key</name> <value>LEAK</value>")]
+#[case::toml("[db]\npassword = 'two LEAK'")]
+#[case::quotes_in_json_in_json(r#"{\"password\":\"a\\\"LEAK\",\"b\":1}"#)]
+#[case::quotes_in_yaml("auth: 'it''s LEAK'\nport: 1")]
+#[case::quotes_in_rust(r#"password: Some("a \" LEAK")"#)]
+#[case::go(r#"password := "two LEAK""#)]
+#[case::rust_debug(r#"Login { user: "bob", password: Some("two LEAK") }"#)]
+#[case::go_map("map[password:LEAK]")]
+#[case::ruby(r#"{ :password => "two LEAK" }"#)]
+// The environment, shells, commands and files.
+#[case::variable("export DB_PW=LEAK")]
+#[case::docker("docker run -e API_KEY=LEAK -e MODE=x zookeeper")]
+#[case::curl("curl -u bob:LEAK https://a.example")]
+#[case::netrc("machine a.example login bob password LEAK")]
+#[case::docker_configuration(".dockerconfigjson: eyJhdXRocyI6eyJyIjp7ImF1dGgiOiJLEAK")]
+#[case::kubeconfig("    client-key-data: LEAK")]
+#[case::kubeconfig_pem("    certificate-authority-data: LS0tLS1CRUdJTiBSU0EgUFJJVkFURSLEAK")]
+#[case::join_token("karmadactl register 10.0.0.1:6443 --token abcdef.LEAK")]
+// HTTP.
+#[case::url("jdbc:mysql://bob:LEAK@db.example/x")]
+#[case::url_with_a_slash("https://bob:two/LEAK@db.example/x")]
+#[case::query("GET /x?access_token=LEAK&b=1")]
+#[case::signed_url("https://a.example/x?se=1&sig=LEAK")]
+#[case::basic("sent Basic dXNlcjLEAK=")]
+#[case::bearer("bearer   LEAK")]
+#[case::cookie("Set-Cookie: session=LEAK; path=/")]
+#[case::api_key_header("X-Api-Key: LEAK")]
+#[case::vault_header("> X-Vault-Token: LEAK")]
+// By their shape alone.
+#[case::pem("-----BEGIN OPENSSH PRIVATE KEY-----\nLEAK\n-----END OPENSSH PRIVATE KEY-----")]
+#[case::pgp("-----BEGIN PGP PRIVATE KEY BLOCK-----\nLEAK\n-----END PGP PRIVATE KEY BLOCK-----")]
+#[case::json_in_base64("x eyJwYXNzd29yZCI6ImEiLCJiIjLEAK y")]
+#[case::token_in_base64("x ZXlKaGJHY2lPaUpTVXpJMU5pSXNLEAK y")]
+#[case::github("cloned with ghp_0123456789abcdefLEAK")]
+#[case::age("AGE-SECRET-KEY-1LEAK")]
+fn forms_of_credentials(#[case] form: &str) {
+    // A marker that fits every alphabet of these forms.
+    let leak = "h0rseBattery9";
+    let form = form.replace("LEAK", leak);
+    assert!(form.contains(leak));
+    let hidden = |text: &str| !text.contains(leak) && !text.contains("Battery");
+    assert!(hidden(&text(&form)), "as a text: {}", text(&form));
+    let line = format!("2026-11-23T06:15:01Z INFO {form}");
+    assert!(hidden(&text(&line)), "in a log: {}", text(&line));
+    let object = redacted(&json!({ "metadata": { "annotations": { "example.io/note": form } } }));
+    assert!(hidden(&object.to_string()), "in an annotation: {object}");
+}
+
+/// Forms that only a file has, or an annotation that holds one.
+#[rstest]
+#[case::zoo_cfg("tickTime=2000\nssl.trustStore.password=two LEAK\n")]
+#[case::variables("MODE=x\nDB_PASS=two LEAK\n")]
+#[case::environment("env:\n- name: MODE\n  value: a LEAK\n")]
+#[case::secret("kind: Secret\nmetadata:\n  name: a\nstringData:\n  user: LEAK\n")]
+#[case::secrets("kind: SecretList\nitems:\n- metadata:\n    name: a\n  data:\n    user: LEAK\n")]
+#[case::last_applied("metadata:\n  annotations:\n    kubectl.kubernetes.io/last-applied-configuration: LEAK\n")]
+#[case::configuration_in_a_config_map("data:\n  app.yaml: |\n    db:\n      auth: LEAK\n")]
+fn files_in_annotations(#[case] form: &str) {
+    let object = redacted(&json!({ "metadata": { "annotations": { "example.io/note": form.replace("LEAK", LEAK) } } }));
+    assert!(!object.to_string().contains(LEAK), "{object}");
+}
+
+#[test]
+fn digests_and_tokens_are_known_by_their_shape() {
+    for form in [
+        "'digest,'super:xQJmxLMiHGwaqBvst5y6rkB6HQs=\n: cdrwa",
+        "ids are super:xQJmxLMiHGwaqBvst5y6rkB6HQs= and more",
+        "the user AKIAXQJM01234567890A",
+        "kubeadm join with abcdef.xqjm0123456789zz",
+    ] {
+        assert!(!text(form).to_lowercase().contains("xqjm"), "{}", text(form));
+    }
+}
+
+/// What a supporter needs: names, reasons, versions, ports.
+#[rstest]
+#[case::event_name("orders.187fa3b4c5d6e7f8: Readiness probe failed")]
+#[case::event_of_a_server("zk-abc123.187fa3b4c5d6e7f8")]
+#[case::host_name("zk-abc123.zookeeperservice.svc.cluster.local:2888:3888:participant;0.0.0.0:2181")]
+#[case::zookeeper(
+    "2026-11-23 05:23:26,282 [myid:1] - ERROR [SyncThread:1:ZooKeeperCriticalThread@49] - Severe unrecoverable error, from thread : SyncThread:1"
+)]
+#[case::zookeeper_sessions(
+    "2026-11-23 05:23:26,282 [myid:1] - INFO  [CommitProcessor:2:LearnerSessionTracker@116] - Committing global session 0x200000b24c30000"
+)]
+#[case::mczk(r#"{"host":"zk-abc123-0.m1","id":1,"level":"INFO","message":"ZooKeeper starts","target":"mczk::server"}"#)]
+#[case::zoo_cfg(
+    "tickTime=2000\nclientPort=2181\nssl.clientAuth=need\nssl.quorum.keyStore.location=/tmp/quorum.pem\nssl.quorum.keyStore.type=PEM"
+)]
+#[case::authentication_settings(
+    "quorum.auth.enableSasl=false\nauthProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+)]
+#[case::image("Pulled docker-pullable://r.example:5000/library/zookeeper@sha256:0123456789abcdef")]
+#[case::versions("zookeeper 3.9.4-7246445, built on 2025-08-19; Kubernetes v1.34.1; Java 17.0.9")]
+#[case::ports("ports 2888, 3888 and 8443 of zk-abc123-0.m2: Refused")]
+#[case::missing_secret("Secret \"zk-client\" lacks tls.key: create it in the control plane")]
+#[case::prose("Basic authentication is off, and the token expired: authentication failed")]
+#[case::condition("False CredentialsMissing The Secrets zk-a and zk-b do not exist")]
+#[case::flags("mczk server --address :: --data /data --config-dir /etc/mczk")]
+#[case::flag_after_a_word("the client-auth failed")]
+fn what_support_needs_stays_in_texts(#[case] form: &str) {
+    assert_eq!(text(form), form);
+    let object = json!({ "message": form });
+    assert_eq!(redacted(&object), object);
+}
+
+#[rstest]
+#[case::toleration(json!({ "tolerations": [{ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" }] }))]
+#[case::affinity(json!({ "matchExpressions": [{ "key": "zone", "operator": "In", "values": ["a"] }], "topologyKey": "kubernetes.io/hostname" }))]
+#[case::taint(json!({ "taints": [{ "key": "dedicated", "value": "zookeeper", "effect": "NoSchedule" }] }))]
+#[case::image(json!({ "imageID": "r.example/zookeeper@sha256:01ab", "imageDigest": "sha256:01ab" }))]
+#[case::container(json!({ "name": "zookeeper", "ports": [{ "name": "client", "containerPort": 2181 }], "restartCount": 2 }))]
+#[case::condition(json!({ "type": "Blocked", "status": "True", "reason": "SecretMissing", "message": "Secret zk-client does not exist" }))]
+#[case::setting(json!({ "zooCfg": [{ "name": "tickTime", "value": "2000" }], "jvmFlags": ["-Xmx1g", "-Dzookeeper.extendedTypesEnabled=true"] }))]
+#[case::hashes(json!({ "specHash": "3-01ab", "annotations": { "mczk.io/applied-hash": "01ab" } }))]
+#[case::several_lines(json!({ "message": "ZooKeeper exited: signal 9; its last lines:\nERROR - x: y\nat z" }))]
+fn what_support_needs_stays_in_objects(#[case] object: Value) {
+    assert_eq!(redacted(&object), object);
 }
