@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{bounded_line::Line, program::Program};
-use mczk_rules::server::zookeeper_log::{Fold, LogEvent};
+use mczk_rules::server::zookeeper_log::{Fold, LogEvent, is_own_question};
 use mczk_runtime::telemetry::LogFormat;
 
 /// Number of last lines that the process stores of each stream, and characters of each line.
@@ -115,6 +115,9 @@ impl OutputLog {
         // First of all: it joins the ensemble again within some 20 ms.
         if is_failed_write(text) {
             self.cannot_write.notify_one();
+        }
+        if is_own_question(text) {
+            return;
         }
         match &mut self.fold {
             None => (self.write)(text),
@@ -244,6 +247,28 @@ mod tests {
         let written = copied(&b"one\ntwo"[..], &[]).await;
         assert_eq!(written.len(), 2, "{written:?}");
         assert!(written[1].contains("\"message\":\"two\""), "{written:?}");
+    }
+
+    #[tokio::test]
+    async fn questions_of_the_parent_process_are_not_in_the_log() {
+        let line = |level: &str, message: &str| {
+            format!(
+                "2026-11-23 06:15:01,770 [myid:1] - {level} [NIOWorkerThread-1:o.a.z.s.NIOServerCnxn@516] - {message}\n"
+            )
+        };
+        let input = [
+            line("INFO ", "Processing mntr command from /127.0.0.1:46012"),
+            line("WARN ", "Close of session 0x0"),
+            "java.io.IOException: x\n".to_owned(),
+            line("INFO ", "Processing srvr command from /127.0.0.1:46014"),
+            "\tat y\n".to_owned(),
+            line("INFO ", "Processing conf command from /127.0.0.1:46016"),
+        ]
+        .concat();
+        let written = copied(input.as_bytes(), &[]).await;
+        assert_eq!(written.len(), 2, "{written:?}");
+        assert!(written[0].contains("java.io.IOException: x\\n\\tat y"), "{written:?}");
+        assert!(written[1].contains("Processing conf"), "{written:?}");
     }
 
     #[tokio::test]

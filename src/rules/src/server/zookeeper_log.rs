@@ -3,6 +3,8 @@
 //! `ZooKeeper`'s own logback.xml, that of its images and that of mczk share one pattern:
 //! `%d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m%n`, with the stack trace of an exception below.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -35,6 +37,22 @@ fn header(line: &str) -> Option<Header<'_>> {
     let (thread, place) = origin.rsplit_once(':')?;
     let logger = place.split_once('@').map_or(place, |(logger, _)| logger);
     Some(Header { time, level, thread, logger, message })
+}
+
+/// True if the line only says that `ZooKeeper` answers a question of its parent process. There are hundreds a minute, and
+/// they would hide what matters. A question from elsewhere, and everything but `INFO`, is another line.
+#[must_use]
+pub fn is_own_question(line: &str) -> bool {
+    let Some(Header { level: "INFO", logger, message, .. }) = header(line) else { return false };
+    let Some((word, from)) = message.strip_prefix("Processing ").and_then(|rest| rest.split_once(" command from /"))
+    else {
+        return false;
+    };
+    // Java writes IPv6 with brackets since version 14.
+    let address = from.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']));
+    logger.ends_with("ServerCnxn")
+        && ["mntr", "srvr"].contains(&word)
+        && address.and_then(|address| address.parse().ok()).is_some_and(|address: IpAddr| address.is_loopback())
 }
 
 /// True if the line continues a stack trace.
@@ -168,6 +186,33 @@ mod tests {
         assert!(!fold.is_pending());
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         all.iter().map(|event| serde_json::from_str(&event.json(now)).unwrap()).collect()
+    }
+
+    #[rstest]
+    #[case::metrics("INFO ", "NIOServerCnxn@516", "Processing mntr command from /127.0.0.1:46012", true)]
+    #[case::state("INFO ", "NIOServerCnxn@516", "Processing srvr command from /127.0.0.1:46012", true)]
+    #[case::tls("INFO ", "NettyServerCnxn@286", "Processing mntr command from /127.0.0.1:46012", true)]
+    #[case::ipv6("INFO ", "NIOServerCnxn@516", "Processing mntr command from /[0:0:0:0:0:0:0:1]:46012", true)]
+    #[case::ipv6_before_java_14(
+        "INFO ",
+        "NIOServerCnxn@516",
+        "Processing mntr command from /0:0:0:0:0:0:0:1:46012",
+        true
+    )]
+    #[case::of_another_pod("INFO ", "NIOServerCnxn@516", "Processing mntr command from /10.0.0.7:46012", false)]
+    #[case::another_word("INFO ", "NIOServerCnxn@516", "Processing conf command from /127.0.0.1:46012", false)]
+    #[case::an_error("ERROR", "NIOServerCnxn@516", "Processing mntr command from /127.0.0.1:46012", false)]
+    #[case::another_class("INFO ", "PrepRequestProcessor@669", "Processing mntr command from /127.0.0.1:46012", false)]
+    #[case::text_of_a_client(
+        "INFO ",
+        "NIOServerCnxn@516",
+        "Invalid path Processing mntr command from /127.0.0.1:1",
+        false
+    )]
+    fn own_questions(#[case] level: &str, #[case] place: &str, #[case] message: &str, #[case] expected: bool) {
+        let line =
+            format!("2026-11-23 06:15:01,770 [myid:1] - {level} [NIOWorkerThread-1:o.a.z.s.{place}] - {message}");
+        assert_eq!(is_own_question(&line), expected);
     }
 
     #[rstest]
