@@ -8,8 +8,11 @@ use std::path::Path;
 
 use crd_cases::{CASES, Outcome};
 use kube_cel::Validator;
-use mczk_api::crd;
-use serde_json::Value;
+use mczk_api::{
+    contract::settings::{SETTINGS, SettingField, SettingGroup, SettingUse, refusal_in_zoo_cfg, refusal_of_flag},
+    crd,
+};
+use serde_json::{Value, json};
 
 fn schemas() -> [Value; 2] {
     let schemas: Vec<_> = crd::definitions()
@@ -203,4 +206,56 @@ fn every_rule_refuses_something() {
             "no case of tests/crd_cases breaks the rule {message:?}"
         );
     }
+}
+
+/// The definitions and `mczk server` read one table. The server also refuses values, and other spellings.
+#[test]
+fn definitions_and_server_refuse_the_same_settings() {
+    let [schema, _] = schemas();
+    let mut names: Vec<String> = SETTINGS.iter().flat_map(SettingGroup::names).map(str::to_owned).collect();
+    assert!(names.len() > 200, "{}", names.len());
+    names.iter_mut().filter(|name| name.ends_with('.')).for_each(|name| name.push('x'));
+    names.extend(["unknown", "zookeeper.tickTime"].map(str::to_owned));
+    let mut wrong = vec![];
+    for (field, prefix) in [("zooCfg", ""), ("jvmFlags", "-Dzookeeper."), ("jvmFlags", "-D")] {
+        for name in &names {
+            let (entry, refused) = match field {
+                "zooCfg" => (json!({ "name": name, "value": "1" }), refusal_in_zoo_cfg(name, "1")),
+                _ => (json!(format!("{prefix}{name}=1")), refusal_of_flag(&format!("{prefix}{name}=1"))),
+            };
+            let refused = refused.filter(|why| !why.starts_with("its value must"));
+            let mut object = crd_cases::base();
+            object["spec"]["template"][field] = json!([entry]);
+            let messages: Vec<_> = match Validator::new().validate(&schema, &object, None) {
+                Ok(()) => vec![],
+                Err(errors) => errors.iter().map(|error| error.message.clone()).collect(),
+            };
+            // A name can also belong to the group of a prefix.
+            if messages.first() != refused.as_ref() {
+                wrong.push(format!("{field} {prefix}{name}: server {refused:?}, definition {messages:?}"));
+            }
+        }
+    }
+    assert_empty(&wrong);
+}
+
+/// What clusters must agree on cannot be chosen for one of them.
+#[test]
+fn a_setting_that_must_be_equal_is_refused_in_an_override() {
+    let [schema, _] = schemas();
+    let mut wrong = vec![];
+    for group in
+        SETTINGS.iter().filter(|group| group.allowed != SettingUse::Refused && group.field == SettingField::ZooCfg)
+    {
+        for name in group.names() {
+            let name = if name.ends_with('.') { format!("{name}x") } else { name.to_owned() };
+            let mut object = crd_cases::base();
+            object["spec"]["overrides"] = json!([{ "cluster": "m1", "zooCfg": [{ "name": name, "value": "1" }] }]);
+            let refused = Validator::new().validate(&schema, &object, None).is_err();
+            if refused != (group.allowed == SettingUse::Ensemble) {
+                wrong.push(format!("{name}: refused {refused}"));
+            }
+        }
+    }
+    assert_empty(&wrong);
 }

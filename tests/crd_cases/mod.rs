@@ -70,13 +70,29 @@ const fn creation(name: &'static str, write: &'static str, outcome: Outcome) -> 
     Case { name, object: OBJECT, before: None, write, outcome }
 }
 
+/// A refused setting.
+macro_rules! setting {
+    ($name:literal, $setting:literal, $why:expr) => {
+        creation($name, concat!("template: {zooCfg: [{name: ", $setting, ", value: x}]}"), Rule($why))
+    };
+}
+
+/// A refused flag.
+macro_rules! flag {
+    ($name:literal, $flag:literal, $why:expr) => {
+        creation($name, concat!("template: {jvmFlags: ['", $flag, "']}"), Rule($why))
+    };
+}
+
 const fn change(name: &'static str, before: &'static str, write: &'static str, outcome: Outcome) -> Case {
     Case { name, object: OBJECT, before: Some(before), write, outcome }
 }
 
 const NAME: &str = "metadata.name must be a DNS label of at most 40 characters that starts with a letter";
-const MANAGED_SETTING: &str =
-    "the operator manages this setting, or it has the prefix of a Java property: remove the setting or the prefix";
+const MANAGED_SETTING: &str = "the operator manages this setting: remove it";
+const QUORUM_TLS: &str = "the operator manages TLS between servers: set tls.quorum";
+const EQUAL: &str = "this setting must be equal in all clusters";
+const NO_FLAG: &str = "a flag is one option with its value";
 const FLAT: &str = "network: {mode: Flat}";
 const CUSTOM: &str = "network: {mode: Custom, fqdnTemplate: '{pod}.{cluster}.example.org'}";
 const IDS: &str = "network: {clusterIds: [{cluster: m1, id: a}, {cluster: m2, id: b}]}";
@@ -172,8 +188,50 @@ pub const CASES: &[Case] = &[
     creation(
         "a managed setting in one cluster",
         "overrides: [{cluster: m1, zooCfg: [{name: ssl.quorum.keyStore.location, value: /x}]}]",
-        Rule(MANAGED_SETTING),
+        Rule(QUORUM_TLS),
     ),
+    setting!("tls for clients", "ssl.keyStore.location", "the operator manages TLS of clients: set tls.client"),
+    setting!("kerberos between servers", "quorum.auth.enableSasl", "servers authenticate each other by tls.quorum"),
+    setting!("no sync", "forceSync", "acknowledged writes could be lost"),
+    setting!("an oracle", "oraclePath", "a session would no longer prove that a quorum serves"),
+    setting!("no access control", "skipACL", "mczk signs in with a digest of its own"),
+    setting!("a password", "SASLAuthenticationProvider.superPassword", "a spec is no place for a password"),
+    setting!("a port for observers", "observerMasterPort", "mczk gives each server one address"),
+    setting!("the web server of ZooKeeper", "admin.serverPort", "it has no effect on a server of mczk"),
+    setting!("the second limit of a request", "jute.maxbuffer.extrasize", "it follows jute.maxbuffer"),
+    setting!("a property of Java", "leader.nodelay", "Java reads it by its name alone: set it in jvmFlags"),
+    setting!("a misspelt setting", "tickTme", "no setting of ZooKeeper 3.9 has this name"),
+    setting!(
+        "a setting with the prefix of a property",
+        "zookeeper.skipACL",
+        "no setting of ZooKeeper 3.9 has this name"
+    ),
+    creation(
+        "the limit of a request, and an authentication provider",
+        "template: {zooCfg: [{name: jute.maxbuffer, value: '4194304'}, {name: authProvider.sasl, value: x}]}",
+        Accepted,
+    ),
+    creation("flags", "template: {jvmFlags: [-Xmx1g, -Dzookeeper.of.a.plugin=9, -Dserver.port=1, -Dx, -ea]}", Accepted),
+    flag!("a file of flags", "@/tmp/flags", NO_FLAG),
+    flag!("another program", "-jar", NO_FLAG),
+    flag!("a command at the end", "-XX:OnOutOfMemoryError=sleep 9", NO_FLAG),
+    flag!("a managed setting as a flag", "-Dzookeeper.db.autocreate=true", MANAGED_SETTING),
+    flag!("a managed group of settings as a flag", "-Dzookeeper.ssl.quorum.protocol=x", QUORUM_TLS),
+    flag!("other names", "-Djdk.net.hosts.file=/x", "the operator manages how Java resolves names"),
+    flag!("another log", "-Dlogback.configurationFile=/x", "mczk reads the log on standard output"),
+    flag!("a setting of zoo.cfg as a flag", "-Dzookeeper.tickTime=1", "a flag is the wrong place"),
+    flag!("the limit of a request as a flag", "-Djute.maxbuffer=4194304", "a flag is the wrong place"),
+    creation(
+        "a limit in one cluster",
+        "overrides: [{cluster: m1, zooCfg: [{name: jute.maxbuffer, value: '4194304'}]}]",
+        Rule(EQUAL),
+    ),
+    creation(
+        "a provider in one cluster",
+        "overrides: [{cluster: m1, zooCfg: [{name: authProvider.x, value: y}]}]",
+        Rule(EQUAL),
+    ),
+    creation("a load of one cluster", "overrides: [{cluster: m1, zooCfg: [{name: snapCount, value: '9'}]}]", Accepted),
     creation(
         "a setting twice",
         "template: {zooCfg: [{name: tickTime, value: '1'}, {name: tickTime, value: '2'}]}",
@@ -316,7 +374,7 @@ pub const CASES: &[Case] = &[
         "overrides:
          - {cluster: m1, image: mirror/zookeeper:3.9.4, resources: {limits: {memory: 1Gi}}, storageClassName: fast,
             nodeSelector: {disk: nvme}, tolerations: [{operator: Exists}], jvmFlags: [-Xlog:gc],
-            zooCfg: [{name: tickTime, value: '3000'}]}",
+            zooCfg: [{name: maxClientCnxns, value: '200'}]}",
         Accepted,
     ),
     creation("two overrides of a cluster", "overrides: [{cluster: m1}, {cluster: m1}]", Schema("Duplicate value")),

@@ -19,6 +19,7 @@ mod events;
 mod fields;
 mod flags;
 mod metrics;
+mod settings;
 mod table;
 
 /// Variable that makes the test write the pages.
@@ -30,6 +31,7 @@ const UPDATE: &str = "UPDATE_REFERENCE";
 #[case("fields.md", fields::page)]
 #[case("flags.md", flags::page)]
 #[case("metrics.md", metrics::page)]
+#[case("settings.md", settings::page)]
 fn the_page_is_current(#[case] name: &str, #[case] page: fn() -> String) {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/reference").join(name);
     let page = page();

@@ -18,6 +18,7 @@ pub mod pod;
 pub mod preflight;
 pub mod quantity;
 mod schema;
+mod setting_rules;
 pub mod term;
 pub mod tls;
 pub mod yaml;

@@ -11,6 +11,7 @@ use super::{
     network::Network,
     placement::Placement,
     pod::{Resources, ServerTemplate, Toleration, ZooCfgEntry},
+    setting_rules,
     tls::{EnsembleTls, Tls},
 };
 
@@ -182,14 +183,15 @@ pub struct ClusterOverride {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Settings in addition to `template.zooCfg`. An entry replaces the entry of the same name there.
+    /// Settings in addition to `template.zooCfg`. An entry replaces the entry of the same name there. Settings that must
+    /// be equal in all clusters are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), extend("x-kubernetes-validations" = setting_rules::of_one_cluster()))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub zoo_cfg: Vec<ZooCfgEntry>,
     /// Flags appended to `template.jvmFlags`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 1024)), transform = setting_rules::of_flags)]
     pub jvm_flags: Vec<String>,
 }
 

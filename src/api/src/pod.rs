@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::quantity::Quantity;
+use super::{quantity::Quantity, setting_rules};
 
 /// Pod and volume of a server. A change of any field restarts servers, cluster by cluster, unless the field says
 /// otherwise.
@@ -36,14 +36,14 @@ pub struct ServerTemplate {
     pub resources: Option<Resources>,
     /// Data volume of a server. The size can grow; other changes of the volume are refused.
     pub storage: Storage,
-    /// Settings of `zoo.cfg`. Settings that the operator manages are refused. A change restarts servers.
+    /// Settings of `zoo.cfg`. The reference lists which ones are refused, and why. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub zoo_cfg: Vec<ZooCfgEntry>,
     /// Additional flags of the Java virtual machine, in this order. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 1024)), transform = setting_rules::of_flags)]
     pub jvm_flags: Vec<String>,
     /// Scheduling of the pods: nodes and priority. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,8 +115,7 @@ pub enum Reclaim {
 pub struct ZooCfgEntry {
     /// Name of the setting, as in ZooKeeper's administrator's guide.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z][A-Za-z0-9._-]*$"))]
-    #[x_kube(validation = Rule::new("!(self in ['ssl.clientAuth','dataDir','dataLogDir','clientPort','clientPortAddress','secureClientPort','secureClientPortAddress','dynamicConfigFile','reconfigEnabled','standaloneEnabled','skipACL','sslQuorum','sslQuorumReloadCertFiles','portUnification','client.portUnification','client.certReload','serverCnxnFactory','quorumListenOnAllIPs','4lw.commands.whitelist','admin.enableServer','admin.serverPort','peerType','version','db.autocreate','DigestAuthenticationProvider.superDigest','metricsProvider.httpPort','electionAlg','forceSync','leaderServes','oraclePath','localSessionsEnabled','localSessionsUpgradingEnabled','snapshot.trust.empty','snapshot.compression.method','syncEnabled','observer.syncEnabled','enforce.auth.enabled','enforce.auth.schemes','sessionRequireClientSASLAuth','DigestAuthenticationProvider.enabled','DigestAuthenticationProvider.digestAlg']) && !self.startsWith('zookeeper.') && !self.startsWith('server.') && !self.startsWith('group.') && !self.startsWith('weight.') && !self.startsWith('ssl.quorum.') && !self.startsWith('ssl.keyStore.') && !self.startsWith('ssl.trustStore.')")
-        .message("the operator manages this setting, or it has the prefix of a Java property: remove the setting or the prefix"))]
+    #[schemars(extend("x-kubernetes-validations" = setting_rules::of_names()))]
     pub name: String,
     /// Value of the setting, without line breaks. It does not end with a backslash, which would join the next line to it.
     #[schemars(length(max = 1024), regex(pattern = r"^([^\n\r]*[^\n\r\\])?$"))]

@@ -13,7 +13,7 @@ use mczk_api::{
 use mczk_rules::server::{
     credentials,
     dynamic_configuration::{ClientAddress, line, parse, seed, with_client_address},
-    jvm::{heap, jvm_flags},
+    jvm::{check_variable, heap, jvm_flags},
     paths::Paths,
     zoo_cfg::{InvalidSetting, mentioned_settings, zoo_cfg},
 };
@@ -125,21 +125,77 @@ fn with_tls_for_clients_and_settings_of_users() {
     ");
 }
 
+/// What refuses a setting; `None` if it is written.
+fn refusal(name: &str, value: &str) -> Option<String> {
+    let config = ServerConfig { zoo_cfg: vec![entry(name, value)], ..config() };
+    zoo_cfg(&paths(), &config, dynamic()).err().map(|error| error.to_string())
+}
+
 #[rstest]
-#[case("dataDir")]
-#[case("skipACL")]
-#[case("server.9")]
-#[case("ssl.quorum.trustStore.location")]
-#[case("db.autocreate")]
-#[case("reconfigEnabled")]
-#[case("zookeeper.skipACL")]
-#[case("forceSync")]
-#[case("oraclePath")]
-#[case("leaderServes")]
-#[case("localSessionsEnabled")]
-fn an_owned_setting_is_refused(#[case] name: &str) {
-    let config = ServerConfig { zoo_cfg: vec![entry(name, "x")], ..config() };
-    assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::OwnedSetting(name.into())));
+#[case("dataDir", "the operator manages")]
+#[case("skipACL", "mczk signs in")]
+#[case("server.9", "the operator manages")]
+#[case("ssl.quorum.trustStore.location", "set tls.quorum")]
+#[case("ssl.trustStore.password", "set tls.client")]
+#[case("db.autocreate", "the operator manages")]
+#[case("reconfigEnabled", "the operator manages")]
+#[case("zookeeper.skipACL", "no setting of ZooKeeper 3.9 has this name")]
+#[case("forceSync", "acknowledged writes")]
+#[case("oraclePath", "a session would no longer prove")]
+#[case("leaderServes", "a session would no longer prove")]
+#[case("localSessionsEnabled", "a session would no longer prove")]
+#[case("quorum.auth.enableSasl", "servers authenticate each other by tls.quorum")]
+#[case("quorum.auth.kerberos.servicePrincipal", "servers authenticate each other by tls.quorum")]
+#[case("metricsProvider.httpHost", "the operator manages")]
+#[case("admin.commandURL", "it has no effect")]
+#[case("jute.maxbuffer.extrasize", "set jute.maxbuffer in template.zooCfg")]
+#[case("testingonly.initialZxid", "acknowledged writes")]
+#[case("znode.container.maxPerMinute", "set it in jvmFlags, as -DNAME=VALUE")]
+#[case("readonlymode.enabled", "a session would no longer prove")]
+#[case("snapCountt", "no setting of ZooKeeper 3.9 has this name")]
+#[case("ticktime", "ZooKeeper writes this name tickTime")]
+fn a_setting_is_refused_with_its_remedy(#[case] name: &str, #[case] why: &str) {
+    let message = refusal(name, "a-secret").unwrap_or_else(|| panic!("{name} is accepted"));
+    assert!(message.starts_with(&format!("zooCfg {name} is refused: ")) && message.contains(why), "{message}");
+}
+
+/// ZooKeeper would take the default in place of most of these values, and say nothing.
+#[rstest]
+#[case("tickTime", "abc", false)]
+#[case("tickTime", "0", false)]
+// A restart lock would end before its holder has acted.
+#[case("tickTime", "499", false)]
+#[case("tickTime", "500", true)]
+#[case("maxSessionTimeout", "9999", false)]
+#[case("snapCount", "100k", false)]
+#[case("snapCount", "0100", false)]
+#[case("snapCount", "3000000000", false)]
+#[case("snapCount", " 100 ", true)]
+#[case("digest.enabled", "no", false)]
+#[case("digest.enabled", "False", true)]
+#[case("autopurge.snapRetainCount", "2", false)]
+#[case("commitLogCount", "499", false)]
+#[case("jute.maxbuffer", "4m", false)]
+#[case("jute.maxbuffer", "1048574", false)]
+#[case("jute.maxbuffer", "1048575", true)]
+#[case("metricsProvider.exportJvmInfo", "true", true)]
+#[case("authProvider.mine", "org.example.Mine", true)]
+fn a_value_is_one_that_zookeeper_reads(#[case] name: &str, #[case] value: &str, #[case] accepted: bool) {
+    let refused = refusal(name, value);
+    let expected = (!accepted).then(|| format!("zooCfg {name} is refused: its value must be "));
+    match (refused, expected) {
+        (None, None) => {}
+        (Some(refused), Some(expected)) => assert!(refused.starts_with(&expected), "{refused}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_limit_of_a_request_is_a_flag_of_every_server() {
+    let zoo = vec![entry("jute.maxbuffer", "4194304")];
+    let config = ServerConfig { zoo_cfg: zoo, jvm_flags: vec!["-Xmx64m".into()], ..config() };
+    assert!(jvm_flags(&paths(), &config).unwrap().contains(&"-Djute.maxbuffer=4194304".to_owned()));
+    assert!(!zoo_cfg(&paths(), &config, dynamic()).unwrap().contains("jute"));
 }
 
 #[rstest]
@@ -163,7 +219,7 @@ fn a_setting_has_a_plain_name(#[case] name: &str, #[case] shown: &str) {
 }
 
 #[test]
-fn flags_of_users_come_first_and_owned_flags_are_refused() {
+fn flags_of_users_come_first() {
     let with_flag = ServerConfig { jvm_flags: vec!["-XX:+UseZGC".into()], ..config() };
     insta::assert_debug_snapshot!(jvm_flags(&paths(), &with_flag).unwrap(), @r#"
     [
@@ -173,25 +229,69 @@ fn flags_of_users_come_first_and_owned_flags_are_refused() {
         "-Djava.security.properties=/tmp/java.security",
     ]
     "#);
-    let allowed = ServerConfig { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..config() };
-    assert!(jvm_flags(&paths(), &allowed).is_ok());
     let sized = ServerConfig { jvm_flags: vec!["-Xmx64m".into()], ..config() };
     assert!(jvm_flags(&paths(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
-    for flag in [
-        "-Dzookeeper.skipACL=yes",
-        "-Dzookeeper.skipACL",
-        "-Dzookeeper.DigestAuthenticationProvider.superDigest=x",
-        "-Dzookeeper.ssl.quorum.keyStore.location=/tmp/x",
-        "-Dzookeeper.forceSync=no",
-        "-Djdk.net.hosts.file=/tmp/hosts",
-        "@/tmp/flags",
-    ] {
-        let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
-        assert_eq!(
-            jvm_flags(&paths(), &config),
-            Err(InvalidSetting::OwnedFlag(flag.split('=').next().unwrap().into()))
-        );
-    }
+}
+
+#[rstest]
+#[case("-Dzookeeper.skipACL=yes", "mczk signs in")]
+#[case("-Dzookeeper.skipACL", "mczk signs in")]
+#[case("-Dzookeeper.DigestAuthenticationProvider.superDigest=x", "mczk signs in")]
+#[case("-Dzookeeper.ssl.quorum.keyStore.location=/tmp/x", "set tls.quorum")]
+#[case("-Dzookeeper.forceSync=no", "acknowledged writes")]
+#[case("-Djdk.net.hosts.file=/tmp/hosts", "how Java resolves names")]
+#[case("-Dsun.net.inetaddr.ttl=60", "how Java resolves names")]
+#[case("@/tmp/flags", "a flag is one option with its value")]
+#[case("-XX:Flags=/tmp/flags", "a flag is one option with its value")]
+#[case("-XX:VMOptionsFile=/tmp/flags", "a flag is one option with its value")]
+#[case("-XX:OnOutOfMemoryError=sleep 60", "commands that run when Java fails")]
+#[case("-cp", "a flag is one option with its value")]
+#[case("-version", "a flag is one option with its value")]
+#[case("org.example.Main", "a flag is one option with its value")]
+#[case("-Xmx64m\n-Dx=y", "a flag is one option with its value")]
+#[case("-Djute.maxbuffer=4194304", "set it in template.zooCfg")]
+#[case("-Dzookeeper.jute.maxbuffer=4194304", "set it in template.zooCfg")]
+#[case("-Djute.maxBuffer=4194304", "ZooKeeper writes this name jute.maxbuffer")]
+#[case("-Dzookeeper.tickTime=3000", "set it in template.zooCfg")]
+#[case("-DsnapCount=1000", "set it in template.zooCfg")]
+#[case("-Dzookeeper.snapcount=1000", "ZooKeeper writes this name snapCount")]
+#[case("-Dzookeeper.extendedTypesEnabled=true", "set it in template.zooCfg")]
+#[case("-Dzookeeper.leader.nodelay=false", "set it in jvmFlags, as -DNAME=VALUE")]
+#[case("-Dreadonlymode.enabled=true", "a session would no longer prove")]
+#[case("-Dzookeeper.admin.enableServer=true", "it has no effect")]
+fn a_flag_is_refused_with_its_remedy(#[case] flag: &str, #[case] why: &str) {
+    let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
+    let error = jvm_flags(&paths(), &config).unwrap_err();
+    let name = flag.split(['=', ' ', '\n']).next().unwrap();
+    assert!(matches!(&error, InvalidSetting::Flag("jvmFlags", flag, _) if flag == name), "{error:?}");
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+#[rstest]
+#[case("-Xmx1g")]
+#[case("-javaagent:/agents/opentelemetry.jar=port=1")]
+#[case("-Dzookeeper.of.a.plugin=x")]
+#[case("-Dserver.port=9")]
+#[case("-Dversion=1")]
+#[case("-Dznode.container.checkIntervalMs=1000")]
+#[case("-Djava.net.preferIPv6Addresses=true")]
+#[case("--add-opens=java.base/java.lang=ALL-UNNAMED")]
+fn other_flags_pass(#[case] flag: &str) {
+    let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
+    assert!(jvm_flags(&paths(), &config).unwrap().contains(&flag.to_owned()));
+}
+
+/// The image can set them, and Java reads them.
+#[rstest]
+#[case("-javaagent:/otel.jar \"-Dname=two words\"", None)]
+#[case("-Xmx1g '-Dzookeeper.skipACL=yes'", Some("-Dzookeeper.skipACL"))]
+#[case("-D\"jute.maxbuffer\"=1", Some("-Djute.maxbuffer"))]
+#[case("@/tmp/flags", Some("@/tmp/flags"))]
+fn flags_in_the_environment_are_checked(#[case] value: &str, #[case] refused: Option<&str>) {
+    let message = check_variable("JDK_JAVA_OPTIONS", value).err().map(|error| error.to_string());
+    let expected = refused.map(|flag| format!("JDK_JAVA_OPTIONS {flag} is refused: "));
+    assert_eq!(message.is_some(), expected.is_some(), "{message:?}");
+    assert!(message.unwrap_or_default().starts_with(&expected.unwrap_or_default()));
 }
 
 #[rstest]

@@ -19,6 +19,7 @@ pub mod pod_layout;
 pub mod preflight;
 pub mod replace_request;
 pub mod server_list;
+pub mod settings;
 pub mod spec_hash;
 pub mod supported_versions;
 pub mod tombstone;

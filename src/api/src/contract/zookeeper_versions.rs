@@ -1,4 +1,4 @@
-//! Versions of ZooKeeper that are known to lose acknowledged writes.
+//! Versions of ZooKeeper: those that are known to lose acknowledged writes, and those that mczk cannot start.
 
 /// Version, and the issue of ZooKeeper that describes the loss. 3.9.4 has none of them.
 const UNSAFE: [(&str, &str); 3] =
@@ -6,6 +6,9 @@ const UNSAFE: [(&str, &str); 3] =
 
 /// The first version that has none of the known losses.
 pub const SAFE_SINCE: &str = "3.9.4";
+
+/// The oldest major and minor version whose settings and files mczk knows.
+const OLDEST: (u32, u32) = (3, 9);
 
 /// The issue of ZooKeeper that makes a version lose acknowledged writes, if one is known.
 #[must_use]
@@ -19,6 +22,20 @@ pub fn number(text: &str) -> String {
     text.trim().chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect()
 }
 
+/// Why mczk does not start the ZooKeeper of an image, by the names of its jars. An image whose jars name no version starts.
+#[must_use]
+pub fn refusal(jars: impl Iterator<Item = String>) -> Option<String> {
+    let mut versions = jars.filter_map(|jar| Some(number(jar.strip_prefix("zookeeper-")?.strip_suffix(".jar")?)));
+    let former = versions.find(|version| {
+        let mut parts = version.split('.').map(str::parse::<u32>);
+        matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST)
+    })?;
+    let (major, minor) = OLDEST;
+    Some(format!(
+        "the image has ZooKeeper {former}, and mczk needs {major}.{minor} or later: change the image to {SAFE_SINCE} or later"
+    ))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -29,5 +46,19 @@ mod tests {
         assert_eq!(number("3.9.3-c26634f34490bb0ea7a09cc51e05ede3b4e320ee, built on 2024-10-17 23:21 UTC"), "3.9.3");
         assert_eq!(known_loss("3.9.3"), Some("ZOOKEEPER-4925"));
         assert_eq!(known_loss(SAFE_SINCE), None);
+    }
+
+    #[test]
+    fn a_version_before_3_9_is_refused_by_the_name_of_its_jar() {
+        let refused = |jars: &[&str]| refusal(jars.iter().map(|jar| (*jar).to_owned()));
+        for jar in ["zookeeper-3.8.4.jar", "zookeeper-3.4.14.jar", "zookeeper-3.8.4-vendor.jar", "zookeeper-2.9.jar"] {
+            let message = refused(&["jute.jar", "zookeeper-jute-3.9.4.jar", jar]).unwrap();
+            assert!(message.contains("change the image to 3.9.4 or later"), "{message}");
+        }
+        for jar in
+            ["zookeeper-3.9.0.jar", "zookeeper-3.10.1.jar", "zookeeper-4.0.0.jar", "zookeeper.jar", "zookeeper-x.jar"]
+        {
+            assert_eq!(refused(&["zookeeper-jute-3.8.4.jar", jar]), None);
+        }
     }
 }

@@ -1,14 +1,13 @@
 //! Flags and files of the Java virtual machine. Pure.
 
-use crate::server::{
-    credentials::name_of,
-    paths::Paths,
-    zoo_cfg::{InvalidSetting, PROPERTY_PREFIX, is_owned},
+use crate::server::{credentials::name_of, paths::Paths, zoo_cfg::InvalidSetting};
+use mczk_api::contract::{
+    control_api::ServerConfig,
+    settings::{MAX_BUFFER, refusal_of_flag},
 };
-use mczk_api::contract::control_api::ServerConfig;
 
-/// Flags that users may not choose. In addition, users may not choose owned settings as properties.
-const OWNED_FLAGS: [&str; 2] = ["-Djdk.net.hosts.file", "-Djava.security.properties"];
+/// Variables with flags that Java reads by itself. Only the image can set them.
+pub const FLAG_VARIABLES: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
 /// Security properties: Java resolves a name again soon, since a replaced pod has another address.
 ///
@@ -45,18 +44,12 @@ pub fn heap(limit: u64) -> u64 {
 /// Public flags, in order. The users' flags come first, so that they cannot override those of mczk.
 ///
 /// # Errors
-/// If a user chose a flag that mczk owns.
+/// If a user chose a flag that mczk refuses.
 pub fn jvm_flags(paths: &Paths, config: &ServerConfig) -> Result<Vec<String>, InvalidSetting> {
-    let mut flags = Vec::new();
-    for flag in &config.jvm_flags {
-        if flag.contains(['\n', '\r'])
-            || OWNED_FLAGS.iter().any(|owned| flag.starts_with(owned))
-            || property(flag).is_some_and(is_owned)
-            || flag.starts_with('@')
-        {
-            return Err(InvalidSetting::OwnedFlag(name_of(flag)));
-        }
-        flags.push(flag.clone());
+    check("jvmFlags", &config.jvm_flags)?;
+    let mut flags = config.jvm_flags.clone();
+    if let Some(limit) = config.zoo_cfg.iter().find(|entry| entry.name == MAX_BUFFER) {
+        flags.push(format!("-D{MAX_BUFFER}={}", limit.value.trim()));
     }
     let sets_heap = |flag: &String| flag.starts_with("-Xmx") || flag.starts_with("-XX:MaxRAMPercentage");
     if let Some(limit) = config.memory_limit
@@ -72,8 +65,22 @@ pub fn jvm_flags(paths: &Paths, config: &ServerConfig) -> Result<Vec<String>, In
     Ok(flags)
 }
 
-/// Name of the `ZooKeeper` property that a flag sets.
-fn property(flag: &str) -> Option<&str> {
-    let name = flag.strip_prefix("-D")?.strip_prefix(PROPERTY_PREFIX)?;
-    Some(name.split_once('=').map_or(name, |(name, _)| name))
+/// Checks the flags in a variable of the environment, where values may have quotes and spaces.
+///
+/// # Errors
+/// If mczk refuses one of them.
+pub fn check_variable(name: &'static str, value: &str) -> Result<(), InvalidSetting> {
+    let plain = value.replace(['"', '\''], "");
+    let flags = plain.split_whitespace().filter(|word| word.starts_with(['-', '@'])).map(ToOwned::to_owned);
+    check(name, &flags.collect::<Vec<_>>())
+}
+
+fn check(place: &'static str, flags: &[String]) -> Result<(), InvalidSetting> {
+    for flag in flags {
+        if let Some(why) = refusal_of_flag(flag) {
+            let (prefix, option) = flag.strip_prefix("-XX:").map_or(("", flag.as_str()), |option| ("-XX:", option));
+            return Err(InvalidSetting::Flag(place, format!("{prefix}{}", name_of(option)), why));
+        }
+    }
+    Ok(())
 }

@@ -5,66 +5,10 @@ use std::path::Path;
 
 use crate::server::{credentials::name_of, paths::Paths};
 use mczk_api::{
-    contract::{control_api::ServerConfig, pod_layout},
+    contract::{control_api::ServerConfig, pod_layout, settings},
     pod::ZooCfgEntry,
     tls::{ClientCertificates, ClientTls, ClientTlsMode},
 };
-
-/// Settings that users may not choose, since the ensemble's safety or the parent process depends on them:
-///
-/// - Without `forceSync`, a power loss may lose acknowledged writes.
-/// - Without `syncEnabled`, a server that gets a vote has no log of what it acknowledges.
-/// - The parent process reads the names of snapshots, which compression changes.
-/// - An oracle makes one of two servers a quorum.
-/// - A leader that serves no clients, and local sessions, prove no quorum.
-/// - Other settings would lock the parent process out.
-const OWNED: [&str; 41] = [
-    "ssl.clientAuth",
-    "dataDir",
-    "dataLogDir",
-    "clientPort",
-    "clientPortAddress",
-    "secureClientPort",
-    "secureClientPortAddress",
-    "dynamicConfigFile",
-    "reconfigEnabled",
-    "standaloneEnabled",
-    "skipACL",
-    "sslQuorum",
-    "sslQuorumReloadCertFiles",
-    "portUnification",
-    "client.portUnification",
-    "client.certReload",
-    "serverCnxnFactory",
-    "quorumListenOnAllIPs",
-    "4lw.commands.whitelist",
-    "admin.enableServer",
-    "admin.serverPort",
-    "peerType",
-    "version",
-    "db.autocreate",
-    "DigestAuthenticationProvider.superDigest",
-    "metricsProvider.httpPort",
-    "electionAlg",
-    "forceSync",
-    "leaderServes",
-    "oraclePath",
-    "localSessionsEnabled",
-    "localSessionsUpgradingEnabled",
-    "snapshot.trust.empty",
-    "snapshot.compression.method",
-    "syncEnabled",
-    "observer.syncEnabled",
-    "enforce.auth.enabled",
-    "enforce.auth.schemes",
-    "sessionRequireClientSASLAuth",
-    "DigestAuthenticationProvider.enabled",
-    "DigestAuthenticationProvider.digestAlg",
-];
-/// Prefixes of further owned settings.
-const OWNED_PREFIXES: [&str; 6] = ["server.", "group.", "weight.", "ssl.quorum.", "ssl.keyStore.", "ssl.trustStore."];
-/// Prefix of a setting's name as a property of the Java virtual machine. `zoo.cfg` accepts it too.
-pub(super) const PROPERTY_PREFIX: &str = "zookeeper.";
 
 /// Settings that users may override.
 ///
@@ -91,9 +35,9 @@ const DEFAULTS: [(&str, &str); 10] = [
 /// A setting or flag of a user that mczk refuses. It holds no value, which may be a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSetting {
-    /// A setting that users may not choose.
-    #[error("the setting {0} of zoo.cfg is the operator's own: remove it from zooCfg")]
-    OwnedSetting(String),
+    /// A setting that users may not choose, or a value that `ZooKeeper` would not take: the setting, and what to do instead.
+    #[error("zooCfg {0} is refused: {1}")]
+    Setting(String, String),
     /// A setting that would become two lines, or join the next one.
     #[error("the setting {0} of zoo.cfg contains a line break, or ends with a backslash: remove it from zooCfg")]
     LineBreak(String),
@@ -102,9 +46,9 @@ pub enum InvalidSetting {
         "the name of a setting of zoo.cfg that begins with {0:?} has other characters than letters, digits, '.', '_' and '-': remove it from zooCfg"
     )]
     Name(String),
-    /// A flag that users may not choose.
-    #[error("the flag {0} of the Java virtual machine is the operator's own: remove it from jvmFlags")]
-    OwnedFlag(String),
+    /// A flag in a field or a variable, without its value, and what to do instead.
+    #[error("{0} {1} is refused: {2}")]
+    Flag(&'static str, String, String),
 }
 
 /// Settings in the order of their first definition.
@@ -137,16 +81,13 @@ impl CfgLines {
 /// The text of `zoo.cfg`. `dynamic` is the file of the dynamic configuration.
 ///
 /// # Errors
-/// If a user chose a setting that mczk owns or that has a line break.
+/// If a user chose a setting that mczk refuses.
 pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<String, InvalidSetting> {
-    let mut settings = CfgLines(Vec::new());
+    let mut lines = CfgLines(Vec::new());
     for (key, value) in DEFAULTS {
-        settings.set(key, value);
+        lines.set(key, value);
     }
     for ZooCfgEntry { name, value } in &config.zoo_cfg {
-        if is_owned(name) {
-            return Err(InvalidSetting::OwnedSetting(name_of(name)));
-        }
         // Java's properties end a name at a space or a colon too, and have escapes.
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
             return Err(InvalidSetting::Name(name_of(name)));
@@ -154,16 +95,22 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
         if value.contains(['\n', '\r']) || value.ends_with('\\') {
             return Err(InvalidSetting::LineBreak(name.clone()));
         }
-        settings.set(name, value);
+        if let Some(why) = settings::refusal_in_zoo_cfg(name, value) {
+            return Err(InvalidSetting::Setting(name.clone(), why));
+        }
+        // It is a flag.
+        if name != settings::MAX_BUFFER {
+            lines.set(name, value);
+        }
     }
-    set_owned(&mut settings, paths, dynamic);
+    set_owned(&mut lines, paths, dynamic);
     if config.quorum_tls {
-        set_quorum_tls(&mut settings, paths);
+        set_quorum_tls(&mut lines, paths);
     }
     if let Some(tls) = &config.client_tls {
-        set_client_tls(&mut settings, paths, tls);
+        set_client_tls(&mut lines, paths, tls);
     }
-    Ok(settings.text())
+    Ok(lines.text())
 }
 
 fn set_owned(settings: &mut CfgLines, paths: &Paths, dynamic: &Path) {
@@ -213,12 +160,6 @@ const fn client_auth(certificates: Option<ClientCertificates>) -> &'static str {
         Some(ClientCertificates::Optional) => "want",
         Some(ClientCertificates::Ignored) => "none",
     }
-}
-
-/// True if mczk owns the setting.
-pub(super) fn is_owned(name: &str) -> bool {
-    let name = name.trim_start_matches(PROPERTY_PREFIX);
-    OWNED.contains(&name) || OWNED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The names of the users' settings that `ZooKeeper`'s last lines mention. `ZooKeeper` names a value that it cannot parse,

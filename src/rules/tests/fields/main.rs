@@ -65,7 +65,7 @@ fn bases() -> [Value; 2] {
             "storageClassName": "slow",
             "nodeSelector": { "disk": "hdd" },
             "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
-            "zooCfg": [{ "name": "syncLimit", "value": "5" }],
+            "zooCfg": [{ "name": "maxClientCnxns", "value": "5" }],
             "jvmFlags": ["-Xms64m"]
         }],
         "recordHistoryLimit": 2
@@ -124,6 +124,7 @@ fn other(path: &str, schema: &Value, value: &Value) -> Value {
             "fqdnTemplate" => "{pod}.{clusterId}.example".to_owned(),
             "dynamicWeight" => text.clone(),
             "key" if path.contains("fieldSelector") => "provider".to_owned(),
+            "name" if path.contains("zooCfg") => "snapCount".to_owned(),
             "cluster" | "clusterNames" | "clusters" => "m2".to_owned(),
             _ if text.parse::<i64>().is_ok() => "7".to_owned(),
             _ => format!("{text}x"),

@@ -1,0 +1,261 @@
+//! Every setting of `ZooKeeper` 3.9, in one table: which ones users may choose, which of them are equal in all clusters, and why
+//! mczk refuses the others. The rules of the definitions, `mczk server` and the reference all read it.
+//!
+//! A name that the table lacks is refused in `zooCfg`, because `ZooKeeper` ignores a misspelt one without a word. A property of a
+//! later version, or of a plug-in, remains possible in `jvmFlags`.
+
+/// Prefix of a setting's name as a property of the Java virtual machine.
+const PROPERTY_PREFIX: &str = "zookeeper.";
+/// The setting that limits the size of a request and of a znode. `ZooKeeper` reads it as a property without the prefix.
+pub const MAX_BUFFER: &str = "jute.maxbuffer";
+/// Options that start another program or none, read further options from a file, or keep a failed Java from ending at once.
+pub(crate) const REFUSED_OPTIONS: &str = "-cp -classpath --class-path -jar -m --module -version --version -fullversion \
+    --full-version -help --help -h -? -X --help-extra --dry-run --list-modules --validate-modules -d --describe-module \
+    --source -XX:Flags -XX:VMOptionsFile -XX:OnOutOfMemoryError -XX:OnError -XX:-ExitOnOutOfMemoryError";
+/// What to do with such a flag.
+pub(crate) const NO_FLAG: &str = "a flag is one option with its value, as -XX:NAME=VALUE or --add-opens=VALUE. Files of flags, other programs, and \
+                           commands that run when Java fails are refused: remove it";
+
+/// What to do with a flag that sets a setting of `zoo.cfg`.
+pub(crate) const BELONGS_IN_ZOO_CFG: &str = "a flag is the wrong place: set it in template.zooCfg, by its name alone";
+/// What to do with a property of Java in another form.
+pub(crate) const BELONGS_IN_FLAGS: &str = "Java reads it by its name alone: set it in jvmFlags, as -DNAME=VALUE";
+/// What to do with a name that the table lacks.
+pub(crate) const UNKNOWN: &str = "no setting of ZooKeeper 3.9 has this name: correct it. Set a property of a plug-in or of a later version in \
+                                  jvmFlags, as -Dzookeeper.NAME=VALUE";
+/// What to do with a setting of one cluster that has to be equal in all.
+pub(crate) const EQUAL: &str = "this setting must be equal in all clusters: set it in template.zooCfg";
+
+/// Who may choose a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingUse {
+    /// Users, for each cluster.
+    Cluster,
+    /// Users, for all clusters at once.
+    Ensemble,
+    /// mczk alone, if anyone.
+    Refused,
+}
+
+/// Where users set a setting. It has one place, because `zoo.cfg` would win over a flag without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingField {
+    /// In `zooCfg`.
+    ZooCfg,
+    /// In `jvmFlags`, as a property without a prefix, which `zoo.cfg` cannot set.
+    Flag,
+}
+
+/// What a value may be. `ZooKeeper` takes the default in place of most values that it cannot read, without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A whole number, not below this one.
+    Number(i32),
+    /// `true` or `false`.
+    Boolean,
+    /// Any text.
+    Text,
+}
+
+/// Settings that are alike.
+#[derive(Debug)]
+pub struct SettingGroup {
+    /// Who may choose them.
+    pub allowed: SettingUse,
+    /// Where users set them.
+    pub field: SettingField,
+    /// What their values may be.
+    pub value: SettingValue,
+    /// Their names, separated by spaces. A name that ends with a dot stands for all that begin with it.
+    names: &'static str,
+    /// Why they are allowed, or what to do instead.
+    pub why: &'static str,
+}
+
+use SettingField::{Flag, ZooCfg};
+use SettingUse::{Cluster, Ensemble, Refused};
+use SettingValue::{Boolean, Number, Text};
+
+/// Any whole number.
+const ANY: SettingValue = Number(i32::MIN);
+const NO_QUORUM: &str = "a session would no longer prove that a quorum serves: remove it";
+/// The longest session lasts 20 ticks by default. It must last as long as that of the restart lock, `control_api::LOCK_SESSION`.
+const AGREE: &str = "servers, and clients that change their server, agree on it";
+const SAME_ACCESS: &str = "clients have the same access at every server";
+const OWN_LOAD: &str = "it concerns the load of one server, and what it reports of itself";
+const OWN_NETWORK: &str = "it concerns the connections of one server. mczk needs some of them itself";
+const OWN_DISK: &str = "it concerns the files of one server. No acknowledged write depends on it";
+
+/// Rows: who may choose the settings, where they stand, their values, their names, and why.
+macro_rules! groups {
+    ($($allowed:ident $field:ident $value:expr, $names:expr => $why:expr;)*) => {
+        [$(SettingGroup { allowed: $allowed, field: $field, value: $value, names: $names, why: $why },)*]
+    };
+}
+
+/// The table. The first group that has a name counts.
+pub const SETTINGS: &[SettingGroup] = &groups! {
+    Refused ZooCfg Text, "dataDir dataLogDir clientPort clientPortAddress dynamicConfigFile reconfigEnabled \
+        standaloneEnabled quorumListenOnAllIPs peerType version electionAlg server. group. weight. \
+        metricsProvider.httpHost metricsProvider.httpPort 4lw.commands.whitelist db.autocreate datadir.autocreate" =>
+        "the operator manages this setting: remove it";
+    Refused ZooCfg Text, "secureClientPort secureClientPortAddress serverCnxnFactory client.portUnification \
+        client.certReload ssl.clientAuth ssl.keyStore. ssl.trustStore. ssl.context.supplier.class" =>
+        "the operator manages TLS of clients: set tls.client, and remove this setting";
+    Refused ZooCfg Text, "sslQuorum sslQuorumReloadCertFiles portUnification ssl.quorum." =>
+        "the operator manages TLS between servers: set tls.quorum, and remove this setting";
+    Refused ZooCfg Text, "quorum.auth. quorum.cnxn.threads.size" =>
+        "servers authenticate each other by tls.quorum, and their pods have no JAAS file: remove it";
+    Refused ZooCfg Text, "syncEnabled observer.syncEnabled forceSync snapshot.trust.empty snapshot.compression.method \
+        test.allowDiscontinuousProposals testingonly.initialZxid" =>
+        "acknowledged writes could be lost, since mczk relies on what the volume holds: remove it";
+    Refused ZooCfg Text, "oraclePath leaderServes localSessionsEnabled localSessionsUpgradingEnabled" => NO_QUORUM;
+    Refused Flag Text, "readonlymode.enabled" => NO_QUORUM;
+    Refused ZooCfg Text, "skipACL enforce.auth.enabled enforce.auth.schemes sessionRequireClientSASLAuth \
+        DigestAuthenticationProvider." =>
+        "mczk signs in with a digest of its own, which this would weaken or lock out: remove it";
+    Refused ZooCfg Text, "SASLAuthenticationProvider.superPassword" =>
+        "a spec is no place for a password: name a user with superUser or X509AuthenticationProvider.superUser";
+    Refused ZooCfg Text, "observerMasterPort multiAddress." =>
+        "mczk gives each server one address, and opens no other port: remove it";
+    Refused ZooCfg Text, "admin. IPAuthenticationProvider.usexforwardedfor configuration controllerPort \
+        observerMaster.sizeLimit client.secure clientCnxnSocket disableAutoWatchReset request.timeout sasl.client \
+        sasl.client. sasl.clientconfig" => "it has no effect on a server of mczk: remove it";
+    Refused ZooCfg Text, "jute.maxbuffer.extrasize" =>
+        "it follows jute.maxbuffer: set jute.maxbuffer in template.zooCfg";
+    Refused Flag Text, "jdk.net.hosts.file java.security.properties sun.net.inetaddr.ttl \
+        sun.net.inetaddr.negative.ttl networkaddress.cache.ttl networkaddress.cache.negative.ttl" =>
+        "the operator manages how Java resolves names: remove it";
+    Refused Flag Text, "logback.configurationFile" =>
+        "mczk reads the log on standard output: put a logback.xml that writes there into the image";
+    Ensemble ZooCfg Number(500), "tickTime" => AGREE;
+    Ensemble ZooCfg Number(10_000), "maxSessionTimeout" => AGREE;
+    Ensemble ZooCfg Number(1), "initLimit syncLimit" => AGREE;
+    Ensemble ZooCfg ANY, "connectToLearnerMasterLimit minSessionTimeout" => AGREE;
+    Ensemble ZooCfg Number(0xf_ffff), MAX_BUFFER =>
+        "mczk makes it a flag of every server. Raise it before clients write more. If it is lower than the data \
+         needs, servers do not start, and say so; their volumes stay good";
+    Ensemble ZooCfg Boolean, "digest.enabled closeSessionTxn.enabled extendedTypesEnabled emulate353TTLNodes \
+        enforceQuota enableEagerACLCheck serializeLastProcessedZxid.enabled \
+        follower.skipLearnerRequestToNextProcessor forward_learner_requests_to_commit_processor_disabled" =>
+        "servers apply and check the same transactions alike";
+    Ensemble ZooCfg Boolean, "fips-mode allowSaslFailedClients ssl.crl ssl.ocsp ssl.hostnameVerification \
+        ssl.clientHostnameVerification ssl.allowReverseDnsLookup requireKerberosConfig \
+        kerberos.removeHostFromPrincipal kerberos.removeRealmFromPrincipal kerberos.canonicalizeHostNames" =>
+        SAME_ACCESS;
+    Ensemble ZooCfg Text, "authProvider. superUser X509AuthenticationProvider.superUser ensembleAuthName \
+        letAnySaslUserDoX sasl.serverconfig security.auth_to_local ssl.protocol ssl.enabledProtocols ssl.ciphersuites \
+        ssl.authProvider ssl.sslProvider kerberos.minReLoginTimeMs kinit" => SAME_ACCESS;
+    Cluster Flag Text, "java.security.auth.login.config sun.security.jgss.native" => "the image has the file";
+    Cluster ZooCfg ANY, "maxClientCnxns clientPortListenBacklog maxCnxns cnxTimeout quorumCnxnTimeoutMs \
+        electionPortBindRetry fastleader.minNotificationInterval fastleader.maxNotificationInterval \
+        leaderConnectDelayDuringRetryMs leader.maxTimeToWaitForEpoch leader.maxConcurrentSnapSyncs \
+        leader.maxConcurrentDiffSyncs leader.ackLoggingFrequency observer.reconnectDelayMs observer.election.DelayMs \
+        nio.numSelectorThreads nio.numWorkerThreads nio.directBufferBytes nio.sessionlessCnxnTimeout \
+        nio.shutdownTimeout netty.server.outstandingHandshake.limit ssl.handshakeDetectionTimeoutMillis" => OWN_NETWORK;
+    Cluster ZooCfg Number(3), "autopurge.snapRetainCount" => OWN_DISK;
+    Cluster ZooCfg ANY, "autopurge.purgeInterval preAllocSize snapCount snapSizeLimitInKb txnLogSizeLimitInKb \
+        fsync.warningthresholdms" => OWN_DISK;
+    Cluster ZooCfg Number(500), "commitLogCount" => OWN_DISK;
+    Cluster ZooCfg Boolean, "tcpKeepAlive clientTcpKeepAlive leader.closeSocketAsync learner.closeSocketAsync \
+        learner.asyncSending netty.advancedFlowControl.enabled forceSnapshotSync \
+        netty.server.earlyDropSecureConnectionHandshakes" => OWN_NETWORK;
+    Cluster ZooCfg ANY, "jvm.pause.info-threshold.ms jvm.pause.warn-threshold.ms jvm.pause.sleep.time.ms \
+        globalOutstandingLimit commitProcessor.numWorkerThreads commitProcessor.maxReadBatchSize \
+        commitProcessor.maxCommitBatchSize commitProcessor.shutdownTimeout maxBatchSize flushDelay \
+        maxWriteQueuePollTime largeRequestMaxBytes largeRequestThreshold intBufferStartingSizeBytes \
+        maxResponseCacheSize maxGetChildrenResponseCacheSize throttled_op_wait_time request_throttle_max_requests \
+        request_throttle_stall_time request_throttler.shutdownTimeout connection_throttle_tokens \
+        connection_throttle_fill_time connection_throttle_fill_count connection_throttle_freeze_time \
+        connection_throttle_global_session_weight connection_throttle_local_session_weight \
+        connection_throttle_renew_session_weight watcherCleanThreadsNum watcherCleanThreshold \
+        watcherCleanIntervalInSeconds maxInProcessingDeadWatchers bitHashCacheSize messageTracker.BufferSize \
+        pathStats.slotCapacity pathStats.slotDuration pathStats.maxDepth pathStats.topPathMax pathStats.initialDelay \
+        pathStats.delay" => OWN_LOAD;
+    Cluster ZooCfg Boolean, "jvm.pause.monitor request_throttle_drop_stale request_stale_latency_check \
+        request_stale_connection_check connection_throttle_weight_enabled messageTracker.Enabled pathStats.enabled \
+        audit.enable jmx.log4j.disable" => OWN_LOAD;
+    Cluster ZooCfg Text, "connection_throttle_drop_increase connection_throttle_drop_decrease \
+        connection_throttle_decrease_ratio pathStats.sampleRate watchManagerName snapshotSizeFactor audit.impl.class \
+        jmx.log4j.mbean metricsProvider." => OWN_LOAD;
+    Cluster Flag Text, "leader.nodelay follower.nodelay znode.container.checkIntervalMs znode.container.maxPerMinute \
+        znode.container.maxNeverUsedIntervalMs" => OWN_LOAD;
+};
+
+impl SettingGroup {
+    /// The names. One that ends with a dot stands for all that begin with it.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.names.split_whitespace()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names().any(|own| own == name || (own.ends_with('.') && name.starts_with(own)))
+    }
+
+    /// Why `ZooKeeper` would not take a value as it is meant.
+    #[must_use]
+    pub fn refusal_of(&self, value: &str) -> Option<String> {
+        let value = value.trim();
+        match self.value {
+            Text => None,
+            Boolean => (!["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)))
+                .then(|| "its value must be true or false".to_owned()),
+            // Java reads a number with a leading zero as an octal one.
+            Number(least) => {
+                let number = value.parse::<i32>().ok().filter(|number| number.to_string() == value);
+                let bound = if least == i32::MIN { String::new() } else { format!(", not below {least}") };
+                number.is_none_or(|number| number < least).then(|| format!("its value must be a whole number{bound}"))
+            }
+        }
+    }
+}
+
+/// The group of a setting; `None` if `ZooKeeper` 3.9 has none of this name.
+#[must_use]
+pub fn group_of(name: &str) -> Option<&'static SettingGroup> {
+    SETTINGS.iter().find(|group| group.has(name))
+}
+
+/// Why mczk refuses an entry of `zooCfg`.
+#[must_use]
+pub fn refusal_in_zoo_cfg(name: &str, value: &str) -> Option<String> {
+    match group_of(name) {
+        None => Some(similar(name).unwrap_or_else(|| UNKNOWN.to_owned())),
+        Some(group) if group.allowed == Refused => Some(group.why.to_owned()),
+        Some(group) if group.field == Flag => Some(BELONGS_IN_FLAGS.to_owned()),
+        Some(group) => group.refusal_of(value),
+    }
+}
+
+/// Why mczk refuses a flag of the Java virtual machine. Properties that are none of `ZooKeeper`'s pass.
+#[must_use]
+pub fn refusal_of_flag(flag: &str) -> Option<String> {
+    let option = flag.split('=').next().unwrap_or_default();
+    let is_refused = REFUSED_OPTIONS.split_whitespace().any(|refused| refused == option);
+    if !flag.starts_with('-') || flag.contains(['\n', '\r']) || is_refused {
+        return Some(NO_FLAG.to_owned());
+    }
+    refusal_of_property(option.strip_prefix("-D")?)
+}
+
+fn refusal_of_property(property: &str) -> Option<String> {
+    let with_prefix = property.strip_prefix(PROPERTY_PREFIX);
+    let name = with_prefix.unwrap_or(property);
+    let Some(group) = group_of(name) else {
+        return similar(name).filter(|_| with_prefix.is_some() || name.contains('.'));
+    };
+    match (group.allowed, group.field, with_prefix) {
+        (Refused, Flag, None) | (Refused, ZooCfg, Some(_)) => Some(group.why.to_owned()),
+        (_, Flag, None) | (Refused, ..) => None,
+        (_, Flag, Some(_)) => Some(BELONGS_IN_FLAGS.to_owned()),
+        // Another program may have properties that begin so.
+        (_, ZooCfg, None) if !group.names().any(|own| own == name) => None,
+        (_, ZooCfg, _) => Some(BELONGS_IN_ZOO_CFG.to_owned()),
+    }
+}
+
+/// A correction of a name that differs from a known one in the case of its letters.
+fn similar(name: &str) -> Option<String> {
+    let known = SETTINGS.iter().flat_map(SettingGroup::names).find(|known| known.eq_ignore_ascii_case(name))?;
+    Some(format!("ZooKeeper writes this name {known}: correct it"))
+}

@@ -1,0 +1,73 @@
+//! The rules of the definitions about settings of `ZooKeeper`, from the table of all settings. They refuse names; `mczk server`
+//! also checks values.
+
+use schemars::Schema;
+use serde_json::{Value, json};
+
+use crate::contract::settings::{
+    BELONGS_IN_FLAGS, BELONGS_IN_ZOO_CFG, EQUAL, NO_FLAG, REFUSED_OPTIONS, SETTINGS, SettingField, SettingGroup,
+    SettingUse, UNKNOWN,
+};
+
+/// Rules of the name of an entry of `zooCfg`.
+pub(crate) fn of_names() -> Value {
+    let mut rules: Vec<_> =
+        refused().map(|group| rule(&is_any("self", "self", &names([group], "", "")), group.why)).collect();
+    rules.push(rule(&is_any("self", "self", &names(allowed(SettingField::Flag), "", "")), BELONGS_IN_FLAGS));
+    rules.push(rule(&format!("!{}", is_any("self", "self", &names(SETTINGS, "", ""))), UNKNOWN));
+    Value::Array(rules)
+}
+
+/// Adds the rules of each flag to the schema of `jvmFlags`.
+pub(crate) fn of_flags(schema: &mut Schema) {
+    const NAME: &str = "self.split('=')[0]";
+    const PREFIX: &str = "-Dzookeeper.";
+    let options: Vec<_> = REFUSED_OPTIONS.split_whitespace().map(ToOwned::to_owned).collect();
+    let mut rules = vec![rule(&format!("!self.startsWith('-') || {}", is_any(NAME, "self", &options)), NO_FLAG)];
+    rules.extend(refused().map(|group| rule(&is_any(NAME, "self", &names([group], PREFIX, "-D")), group.why)));
+    rules.push(rule(&is_any(NAME, "self", &names(allowed(SettingField::Flag), "", PREFIX)), BELONGS_IN_FLAGS));
+    let mut misplaced = names(allowed(SettingField::ZooCfg), "-D", "");
+    // Another program may have properties that begin so.
+    misplaced.retain(|name| !name.ends_with('.'));
+    misplaced.extend(names(allowed(SettingField::ZooCfg), PREFIX, ""));
+    rules.push(rule(&is_any(NAME, "self", &misplaced), BELONGS_IN_ZOO_CFG));
+    if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {
+        items.insert("x-kubernetes-validations".to_owned(), Value::Array(rules));
+    }
+}
+
+/// Rules of `zooCfg` of one cluster.
+pub(crate) fn of_one_cluster() -> Value {
+    let equal = SETTINGS.iter().filter(|group| group.allowed == SettingUse::Ensemble);
+    json!([rule(&format!("self.exists(e, {})", is_any("e.name", "e.name", &names(equal, "", ""))), EQUAL)])
+}
+
+fn refused() -> impl Iterator<Item = &'static SettingGroup> {
+    SETTINGS.iter().filter(|group| group.allowed == SettingUse::Refused)
+}
+
+fn allowed(field: SettingField) -> impl Iterator<Item = &'static SettingGroup> {
+    SETTINGS.iter().filter(move |group| group.allowed != SettingUse::Refused && group.field == field)
+}
+
+/// The names of groups: those of `zooCfg` after one prefix, and properties of Java after another one.
+fn names<'a>(groups: impl IntoIterator<Item = &'a SettingGroup>, prefix: &str, of_java: &str) -> Vec<String> {
+    let with_prefix = |group: &SettingGroup| {
+        let prefix = if group.field == SettingField::Flag { of_java } else { prefix };
+        group.names().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>()
+    };
+    groups.into_iter().flat_map(with_prefix).collect()
+}
+
+/// An expression that is true if `value` is one of the names, or `text` begins with one that ends with a dot.
+fn is_any(value: &str, text: &str, names: &[String]) -> String {
+    let (prefixes, whole): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.ends_with('.'));
+    let quoted: Vec<_> = whole.iter().map(|name| format!("'{name}'")).collect();
+    let begins = prefixes.iter().map(|prefix| format!(" || {text}.startsWith('{prefix}')"));
+    format!("({value} in [{}]{})", quoted.join(","), begins.collect::<String>())
+}
+
+/// A rule that refuses what the expression is true for.
+fn rule(refused: &str, message: &str) -> Value {
+    json!({ "rule": format!("!({refused})"), "message": message })
+}

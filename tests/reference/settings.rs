@@ -1,0 +1,67 @@
+//! Settings of ZooKeeper.
+
+use mczk_api::contract::settings::{SETTINGS, SettingField, SettingGroup, SettingUse, SettingValue};
+
+use crate::table::{code, head, table};
+
+const INTRODUCTION: &str = "\
+This page lists every setting of ZooKeeper 3.9, and what mczk does with it. The API server refuses an object with a name that
+is refused here. A server of mczk also checks values, and does not start ZooKeeper with a wrong one. A name that ends with
+`*` stands for all names that begin so.
+
+`zooCfg` takes only names of this page, because ZooKeeper ignores a name that it does not know. Each setting has one place,
+because `zoo.cfg` wins over a flag. Only a property of a plug-in, or of a later version of ZooKeeper, can stand in
+`jvmFlags`, as `-Dzookeeper.NAME=VALUE`. Other flags of Java may stand there too, each with its value in one entry. Files
+of flags, other programs and `OnOutOfMemoryError` are refused. The same rules hold for `JAVA_TOOL_OPTIONS`, `JDK_JAVA_OPTIONS` and `_JAVA_OPTIONS` in the environment of the image.";
+
+const SECTIONS: [(SettingUse, &str, &str); 3] = [
+    (
+        SettingUse::Ensemble,
+        "Equal in all clusters",
+        "Set these in `template`. They are refused in `overrides`. During a rollout clusters differ for a while, so change
+them in steps that both values survive.",
+    ),
+    (SettingUse::Cluster, "For each cluster", "Set these in `template`, or for one cluster in `overrides`."),
+    (SettingUse::Refused, "Refused", "The last column has the reason, and what to do instead."),
+];
+
+pub fn page() -> String {
+    head("Settings of ZooKeeper", INTRODUCTION) + &SECTIONS.map(section).concat()
+}
+
+fn section((allowed, title, introduction): (SettingUse, &str, &str)) -> String {
+    let groups: Vec<_> = SETTINGS.iter().filter(|group| group.allowed == allowed).collect();
+    let mut rows: Vec<_> = groups.into_iter().flat_map(rows).collect();
+    rows.sort_by_key(|row| row[0].to_lowercase());
+    let table = if allowed == SettingUse::Refused {
+        let rows: Vec<_> = rows.into_iter().map(|[name, _, _, why]| [name, why]).collect();
+        table(["setting", "reason"], &rows)
+    } else {
+        table(["setting", "field", "value", "why it is allowed"], &rows)
+    };
+    format!("\n## {title}\n\n{introduction}\n{table}")
+}
+
+fn rows(group: &'static SettingGroup) -> Vec<[String; 4]> {
+    let field = match group.field {
+        SettingField::ZooCfg => "`zooCfg`",
+        SettingField::Flag => "`jvmFlags`, as `-DNAME`",
+    };
+    let value = match group.value {
+        SettingValue::Number(i32::MIN) => "a whole number".to_owned(),
+        SettingValue::Number(least) => format!("a whole number, not below {least}"),
+        SettingValue::Boolean => "`true` or `false`".to_owned(),
+        SettingValue::Text => "any".to_owned(),
+    };
+    let name = |name: &str| code(&if name.ends_with('.') { format!("{name}*") } else { name.to_owned() });
+    let row = |own| [name(own), field.to_owned(), value.clone(), capitalise(group.why)];
+    group.names().map(row).collect()
+}
+
+fn capitalise(text: &str) -> String {
+    if text.starts_with("mczk") {
+        return text.to_owned();
+    }
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+}
