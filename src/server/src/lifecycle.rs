@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::{
-    output::is_unreadable,
+    output::{Unreadable, unreadable},
     process::Running,
     supervisor::{DECIDE_INTERVAL, Supervisor},
     watch::LONG_RUN,
@@ -112,11 +112,28 @@ impl Supervisor {
         }
     }
 
+    /// Why `ZooKeeper` cannot read the files on the volume, by its last lines.
+    pub(super) fn unreadable(&self, lines: &str) -> Option<Unreadable> {
+        let lengths =
+            |folder| Some(std::fs::read_dir(folder).ok()?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())));
+        let longest = lengths(self.volume.transactions_folder()).and_then(Iterator::max);
+        // A volume that cannot be looked at must not count as damaged.
+        unreadable(lines, longest.unwrap_or(u64::MAX))
+    }
+
     async fn record_exit(&self, running: &mut Running, exited: std::io::Result<ExitStatus>) {
         let status = exited.map_or_else(|error| error.to_string(), |status| status.to_string());
         let lines = running.last_lines();
         warn!(status, "ZooKeeper exited");
-        self.change_state(|state| state.corrupt = is_unreadable(&lines));
+        let unreadable = self.unreadable(&lines);
+        self.change_state(|state| state.corrupt = unreadable == Some(Unreadable::Damaged));
+        if let Some(Unreadable::TooLong(bytes)) = unreadable {
+            self.record_failure(format!(
+                "a record on the volume has {bytes} bytes, and ZooKeeper reads none that long: keep the volume, and set \
+                 jute.maxbuffer in template.zooCfg to {bytes} or more, or back to its former value"
+            ));
+            return;
+        }
         let settings = self.assigned_config().await.map(|config| config.server.zoo_cfg).unwrap_or_default();
         let hint = mentioned_settings(&settings, &lines).map_or_else(String::new, |names| format!("; check {names}"));
         self.record_failure(format!("ZooKeeper exited: {status}{hint}; its last lines:\n{lines}"));

@@ -21,6 +21,8 @@ const LAST_LINES: usize = 12;
 const LAST_LINE_CHARACTERS: usize = 400;
 /// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
 const UNREADABLE: &str = "Unable to load database on disk";
+/// Why, if a record is longer than `jute.maxbuffer` permits, or its length is damaged.
+const TOO_LONG: &str = "java.io.IOException: Unreasonable length = ";
 /// Thread and class of the line that `ZooKeeper` logs if the thread fails that writes its log.
 const FAILED_WRITER: [&str; 2] = ["ERROR [SyncThread:", "ZooKeeperCriticalThread"];
 /// Errors of a volume that cannot be written. While a follower copies the leader's transactions, another thread writes, and
@@ -176,9 +178,25 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     distinct.join("\n")
 }
 
-/// True if one of the lines, which have no times, says that `ZooKeeper` cannot read its snapshots or transaction logs.
-pub(super) fn is_unreadable(lines: &str) -> bool {
-    lines.lines().filter_map(|line| line.split(" - ").nth(2)).any(|message| message.starts_with(UNREADABLE))
+/// Why `ZooKeeper` cannot read its snapshots or transaction logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// They are damaged.
+    Damaged,
+    /// They have a record of this length, and `ZooKeeper` reads no record that long.
+    TooLong(u64),
+}
+
+/// What the lines, which have no times, say of snapshots and transaction logs that `ZooKeeper` cannot read. `longest` is the
+/// length of the longest of these files: no record is longer.
+pub(super) fn unreadable(lines: &str, longest: u64) -> Option<Unreadable> {
+    let mut messages = lines.lines().filter_map(|line| line.split(" - ").nth(2));
+    messages.find(|message| message.starts_with(UNREADABLE))?;
+    let length = |line: &str| {
+        line.strip_prefix("Caused by: ").unwrap_or(line).strip_prefix(TOO_LONG)?.trim().parse::<u64>().ok()
+    };
+    let length = lines.lines().filter_map(length).filter(|length| *length <= longest).max();
+    Some(length.map_or(Unreadable::Damaged, Unreadable::TooLong))
 }
 
 /// True if a log line says that the volume cannot be written. What clients send may be in a message, and no message counts.
@@ -226,6 +244,25 @@ mod tests {
     #[case::connection("java.io.IOException: Broken pipe", false)]
     fn failed_writes_are_recognized(#[case] line: &str, #[case] expected: bool) {
         assert_eq!(is_failed_write(line), expected);
+    }
+
+    #[rstest]
+    #[case::damaged("java.io.IOException: CRC check failed", Some(Unreadable::Damaged))]
+    #[case::a_record_longer_than_the_limit(
+        "java.io.IOException: Unreasonable length = 3000000",
+        Some(Unreadable::TooLong(3_000_000))
+    )]
+    #[case::as_a_cause(
+        "Caused by: java.io.IOException: Unreasonable length = 3000000",
+        Some(Unreadable::TooLong(3_000_000))
+    )]
+    #[case::longer_than_any_file("java.io.IOException: Unreasonable length = 1919251301", Some(Unreadable::Damaged))]
+    #[case::no_length("java.io.IOException: Unreasonable length = -7", Some(Unreadable::Damaged))]
+    fn a_record_that_is_too_long_is_no_damage(#[case] cause: &str, #[case] expected: Option<Unreadable>) {
+        let lines =
+            format!("[myid:1] - ERROR [main:o.a.z.s.q.QuorumPeer@1215] - Unable to load database on disk\n{cause}");
+        assert_eq!(unreadable(&lines, 64 << 20), expected);
+        assert_eq!(unreadable(cause, 64 << 20), None);
     }
 
     /// Copies `input` with a fold, and returns what was written. The lines are of this thread.

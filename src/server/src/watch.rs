@@ -12,7 +12,7 @@ use tracing::{error, warn};
 use crate::{
     assigned_config::AssignedConfig,
     generation::Generation,
-    output::{LastLines, is_unreadable},
+    output::{LastLines, Unreadable},
     refusal::PortRefusal,
     session::{ServerObservation, Sessions},
     supervisor::{Supervisor, newer},
@@ -83,8 +83,11 @@ impl Watch<'_> {
         self.record_serving(observation.is_some());
         let Some(observation) = observation else {
             // ZooKeeper does not always exit: it may try to read its files for ever.
-            let is_corrupt = is_unreadable(&self.output.text());
-            self.server.change_state(|state| state.corrupt |= is_corrupt);
+            let unreadable = self.server.unreadable(&self.output.text());
+            self.server.change_state(|state| state.corrupt |= unreadable == Some(Unreadable::Damaged));
+            if matches!(unreadable, Some(Unreadable::TooLong(_))) {
+                return Some("ZooKeeper cannot read a long record");
+            }
             return self.closed_port().await;
         };
         self.closed_since = None;
