@@ -6,6 +6,7 @@ mod authority;
 mod power_loss;
 #[path = "../program/mod.rs"]
 mod program;
+mod settings;
 mod volumes;
 mod world;
 mod writer;

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use mczk_api::contract::control_api::{Mode, Phase, ServerReport};
+use mczk_api::{
+    contract::control_api::{Mode, Phase, ServerReport},
+    pod::ZooCfgEntry,
+};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{World, bootstrap, list, program};
@@ -278,7 +281,8 @@ async fn serve_only_with(world: &mut World, last: i32, written: &[String]) {
 async fn with_a_partial_snapshot(name: &str) -> (World, Vec<String>) {
     let mut world = World::new(name, false);
     // Small logs, and many snapshots.
-    world.jvm_flags = ["-Dzookeeper.preAllocSize=64", "-Dzookeeper.snapCount=60"].map(String::from).to_vec();
+    let entry = |(name, value): (&str, &str)| ZooCfgEntry { name: name.into(), value: value.into() };
+    world.zoo_cfg = [("preAllocSize", "64"), ("snapCount", "60")].map(entry).to_vec();
     world.assign(1, &bootstrap(3));
     world.insert_disk(1, &disk::Tree::default(), None);
     for n in 1..=3 {

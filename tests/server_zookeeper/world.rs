@@ -19,6 +19,7 @@ use mczk_api::{
         control_api::{Configuration, ConfiguredServer, Phase, Problem, ServerConfig, ServerReport},
         server_list::with_hash,
     },
+    pod::ZooCfgEntry,
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server},
 };
 use mczk_rules::agent::render::Material;
@@ -43,6 +44,10 @@ pub struct World {
     recorded: Arc<Mutex<BTreeMap<i32, String>>>,
     /// Further flags of the Java virtual machine.
     pub jvm_flags: Vec<String>,
+    /// Settings of `zoo.cfg`.
+    pub zoo_cfg: Vec<ZooCfgEntry>,
+    /// Folder of the `ZooKeeper` installation.
+    pub home: PathBuf,
 }
 
 /// The second number of the last world's addresses: the worlds of one process have different networks.
@@ -63,6 +68,8 @@ impl World {
             disks: BTreeMap::new(),
             recorded: Arc::default(),
             jvm_flags: Vec::new(),
+            zoo_cfg: Vec::new(),
+            home: home(),
         }
     }
 
@@ -101,7 +108,7 @@ impl World {
             cluster: format!("m{n}"),
             role: Role::Voter,
             revision: "r1".into(),
-            zoo_cfg: vec![],
+            zoo_cfg: self.zoo_cfg.clone(),
             // 64 MiB are too few for a client that writes all the time on a busy machine.
             jvm_flags: [
                 &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from)[..],
@@ -157,7 +164,7 @@ impl World {
             .arg("--hosts")
             .arg(self.folder.join("hosts"))
             .arg("--zookeeper-home")
-            .arg(home())
+            .arg(&self.home)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -367,7 +374,7 @@ pub fn program() -> PathBuf {
     mczk().to_owned()
 }
 
-fn home() -> PathBuf {
+pub fn home() -> PathBuf {
     let cache = std::env::var_os("MCZK_CACHE")
         .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/mczk"), PathBuf::from);
     let home = cache.join("zookeeper/3.9.4");

@@ -9,7 +9,7 @@ use tracing::{info, warn};
 use crate::{
     assigned_config::AssignedConfig,
     atomic_file, peers,
-    process::{Running, class_path},
+    process::{Running, check_image, class_path},
     program::Program,
     session::Sessions,
     superuser::Superuser,
@@ -181,7 +181,8 @@ impl Supervisor {
 
     async fn start_zookeeper(&self, plan: &LaunchPlan) -> anyhow::Result<Option<Running>> {
         let (paths, server, id) = (&self.options.paths, &plan.config.server, plan.id);
-        // Refuse invalid settings before the first write.
+        // Refuse an image or settings that cannot work before the first write.
+        check_image(&self.options.home)?;
         let mut flags = jvm::jvm_flags(paths, server)?;
         zoo_cfg(paths, server, &paths.seed())?;
         let Some(host) = plan.own_host() else {

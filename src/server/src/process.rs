@@ -17,7 +17,8 @@ use crate::{
     output::{LastLines, OutputLog, Stream},
     program::Program,
 };
-use mczk_rules::server::jvm::{ONE_ATTEMPT, RESOLVER_OPTIONS};
+use mczk_api::contract::zookeeper_versions;
+use mczk_rules::server::jvm::{self, FLAG_VARIABLES, ONE_ATTEMPT, RESOLVER_OPTIONS};
 
 /// Time after the exit in which the output ends.
 const OUTPUT_END: Duration = Duration::from_secs(1);
@@ -156,6 +157,24 @@ pub fn find_home() -> Option<PathBuf> {
         .collect();
     homes.sort();
     homes.pop()
+}
+
+/// Why `ZooKeeper` must not be started: its version, or flags in the environment of the image.
+///
+/// # Errors
+/// The reason, with the remedy.
+pub(crate) fn check_image(home: &Path) -> anyhow::Result<()> {
+    let folders = [home.join("lib"), home.to_owned()];
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    if let Some(refusal) = zookeeper_versions::refusal(files.filter_map(|file| file.file_name().into_string().ok())) {
+        anyhow::bail!(refusal);
+    }
+    for name in FLAG_VARIABLES {
+        if let Ok(value) = std::env::var(name) {
+            jvm::check_variable(name, &value)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
