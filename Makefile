@@ -72,6 +72,9 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 # The jars of Curator.
 CURATOR_LIB := $(CACHE)/curator/5.9.0/lib
 
+# The check of the histories of registers.
+LINEARIZABLE := $(CARGO_TARGET_DIR)/linearizable
+
 # The driver of Chromium and the accessibility rules, from tests/dashboard/package-lock.json.
 BROWSER_MODULES := $(CACHE)/tools/browser
 
@@ -83,7 +86,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
+	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -124,7 +127,7 @@ test: require-test ## Format, lints, licences, all tests, scenarios on a real Ka
 	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
 	@echo "real ZooKeeper; scenarios on a real Karmada. About 40 minutes on 2 cores; the first time 25 more, for Rust and Karmada."
 	@tests/parts.sh "lint compile" "compile-go"
-	@BUILT=1 tests/parts.sh "test-e2e" "test-gitops test-rig test-zookeeper test-dashboard" "test-cargo"
+	@BUILT=1 tests/parts.sh "test-e2e" "test-gitops test-linearizable test-rig test-zookeeper test-dashboard" "test-cargo"
 
 # What the other parts of `make test` need, so that they do not wait for each other.
 compile: require-test
@@ -171,9 +174,11 @@ test-rules: require-test-cargo ## The tests of src/api and src/rules, without th
 test-admin: require-test-cargo ## The tests of src/admin: 1 min
 	@$(PROGRESS) -o "tests of the commands" $(CARGO) test $(OF_ADMIN) --no-fail-fast --lib
 
-test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes, and power losses: 7 min
+test-zookeeper: require-test-zookeeper zookeeper $(LINEARIZABLE) ## `mczk server` with real ZooKeeper processes, and power losses: 7 min
 	@$(PROGRESS) -o "power losses at every operation" $(CARGO) test --workspace --lib -- --ignored power_loss
 	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
+	@$(PROGRESS) -o "registers with ZooKeeper" env MCZK_TEST_ZOOKEEPER_LIB="$(ZOOKEEPER_LIB)" \
+		MCZK_TEST_LINEARIZABLE="$(LINEARIZABLE)" $(CARGO) test --workspace --lib -- --ignored registers_of
 
 test-dashboard: require-test-dashboard $(BROWSER_MODULES)/.complete ## The web page in headless Chromium, with axe: 3 min
 	@$(PROGRESS) -o "the dashboard in Chromium" env MCZK_TEST_BROWSER_MODULES="$(BROWSER_MODULES)" \
@@ -181,6 +186,14 @@ test-dashboard: require-test-dashboard $(BROWSER_MODULES)/.complete ## The web p
 # The first time it builds libraries of Flux and Kubernetes: 2 minutes.
 test-gitops: require-test-gitops ## The health checks of Argo CD and Flux on the states of tests/gitops: 10 s
 	@cd tests/gitops && GOWORK=off GOFLAGS=-mod=readonly $(CURDIR)/$(PROGRESS) -o "health checks" go test -count=1 ./...
+
+test-linearizable: require-test-linearizable ## The check of histories finds broken ones: 10 s
+	@cd tests/linearizable && GOWORK=off GOFLAGS=-mod=readonly $(CURDIR)/$(PROGRESS) -o "check of histories" go test -count=1 ./...
+
+$(LINEARIZABLE): $(wildcard tests/linearizable/*.go) tests/linearizable/go.mod tests/linearizable/go.sum | require-test-linearizable
+	@mkdir -p "$(@D)"
+	@$(PROGRESS) "building the check of histories" env CGO_ENABLED=0 GOWORK=off \
+		go build -C tests/linearizable -mod=readonly -trimpath -o "$@" .
 
 $(BROWSER_MODULES)/.complete: tests/dashboard/package.json tests/dashboard/package-lock.json | require-test-dashboard
 	@mkdir -p "$(BROWSER_MODULES)"
@@ -287,13 +300,13 @@ test-skew: require-test-members ## Two versions of mczk in every combination, on
 fuzz: require-fuzz ## Search for inputs that break what reads foreign bytes, 60 s each target: 6 min
 	@CARGO="$(CARGO)" tests/fuzz/run.sh "$(FUZZ_SECONDS)" $(FUZZ_TARGETS)
 
-chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root): make chaos SEED=7 MINUTES=30
+chaos: require-chaos zookeeper $(LINEARIZABLE) ## Random changes and faults, from a seed (root): make chaos SEED=7 MINUTES=30
 	@$(call ANNOUNCE,30)
 	@$(BUILD_NEWER)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/chaos" --seed "$(SEED)" --minutes "$(MINUTES)" --zookeeper-lib "$(ZOOKEEPER_LIB)" \
-		--other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
+		--linearizable "$(LINEARIZABLE)" --other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
 # Its results are in docs/lab/measurements.md.
 soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments, nine more seeds (root): 1 hour

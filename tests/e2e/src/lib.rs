@@ -19,6 +19,7 @@ pub mod members;
 pub mod metrics;
 pub mod patience;
 pub mod programs;
+pub mod registers;
 pub mod scenarios;
 pub mod scene;
 pub mod table;

@@ -38,6 +38,9 @@ struct Cli {
     /// Folder with the jars of ZooKeeper, for the client in Java
     #[arg(long, value_name = "DIR")]
     zookeeper_lib: PathBuf,
+    /// The program of tests/linearizable, which checks the histories of registers
+    #[arg(long, value_name = "FILE")]
+    linearizable: PathBuf,
     /// Another version of mczk, for change-version. Without it, that operation is not played
     #[arg(long, value_name = "FILE")]
     other_mczk: Option<PathBuf>,
@@ -70,6 +73,7 @@ impl Cli {
             replay: self.operations.as_ref().map(read_file).transpose()?,
             time: Duration::from_secs(self.minutes * 60),
             lib: self.zookeeper_lib,
+            linearizable: self.linearizable,
             other: self.other_mczk,
             keep: self.keep,
             // A replay takes its operations from the file.
@@ -100,7 +104,8 @@ async fn main() -> ExitCode {
     println!(
         "make chaos: starts a real Karmada federation with {} member clusters and nodes, and an ensemble of five voters. In\n\
          rounds of a minute it changes and breaks everything at random, while a client in Rust and one in Java write. After\n\
-         each round it waits until the ensemble is as declared, asks every server for every write, and compares all logs.",
+         each round it waits until the ensemble is as declared, asks every server for every write, and compares all logs.\n\
+         Three more clients use registers, and Porcupine checks that the histories of these are linearizable.",
         options.plan.clusters
     );
     until_interrupted("chaos", Box::pin(run(options))).await

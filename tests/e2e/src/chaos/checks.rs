@@ -39,6 +39,8 @@ pub enum Failure {
     Lost(usize),
     /// Two transactions have one number, or two servers differ.
     Forked,
+    /// The histories of some registers are not linearizable.
+    NotLinearizable(usize),
 }
 
 impl std::fmt::Display for Failure {
@@ -47,6 +49,7 @@ impl std::fmt::Display for Failure {
             Self::Stuck => f.write_str("STUCK"),
             Self::Lost(number) => write!(f, "LOST: {number}"),
             Self::Forked => f.write_str("FORKED"),
+            Self::NotLinearizable(number) => write!(f, "NOT LINEARIZABLE: {number}"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Random, overlapping changes and faults on an ensemble with real nodes, while two independent clients write.
+//! Random, overlapping changes and faults on an ensemble with real nodes, while two independent clients write and others
+//! use [registers](crate::registers).
 //!
 //! A seed determines the [`schedule`]; the [`governor`] keeps out what no ensemble survives. After each round all faults end,
 //! the ensemble must become as declared, and the [`checks`] compare all servers and all logs.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use super::operations::Kind;
+use crate::registers::Verdicts;
 
 /// The result of a round.
 #[derive(Clone, Debug, Default)]
@@ -27,13 +28,15 @@ pub struct Row {
     pub forked: usize,
     /// 1 if the ensemble did not become as declared.
     pub stuck: usize,
+    /// The verdicts about the registers that ended in it.
+    pub registers: Verdicts,
 }
 
 /// The head of all rows.
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:>5} {:>8} {:>10} {:>7} {:>8} {:>8} {:>5} {:>6} {:>5} {:>9} {:>13}",
+        "{:>5} {:>8} {:>10} {:>7} {:>8} {:>8} {:>5} {:>6} {:>5} {:>9} {:>13} {:>9} {:>7} {:>16} {:>9}",
         "ROUND",
         "TOOK",
         "OPERATIONS",
@@ -44,7 +47,11 @@ pub fn head() -> String {
         "FORKED",
         "STUCK",
         "HEALED IN",
-        "LONGEST PAUSE"
+        "LONGEST PAUSE",
+        "REGISTERS",
+        "CHECKED",
+        "NOT LINEARIZABLE",
+        "UNDECIDED"
     )
 }
 
@@ -54,7 +61,7 @@ pub fn line(row: &Row) -> String {
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     let [rust, java] = row.writes;
     format!(
-        "{:5} {:>8} {:10} {:7} {rust:8} {java:8} {:5} {:6} {:5} {:>9} {:>13}",
+        "{:5} {:>8} {:10} {:7} {rust:8} {java:8} {:5} {:6} {:5} {:>9} {:>13} {:9} {:7} {:16} {:9}",
         row.round,
         seconds(row.took),
         row.applied,
@@ -63,7 +70,11 @@ pub fn line(row: &Row) -> String {
         row.forked,
         row.stuck,
         seconds(row.healed),
-        seconds(row.pause)
+        seconds(row.pause),
+        row.registers.registers,
+        row.registers.operations,
+        row.registers.broken,
+        row.registers.undecided
     )
 }
 
@@ -76,10 +87,12 @@ pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Durat
         let _ = writeln!(text, "{:20} {applied:7} {skipped:7}", kind.name());
     }
     let sum = |of: fn(&Row) -> usize| rows.iter().map(of).sum::<usize>();
+    let mut registers = Verdicts::default();
+    rows.iter().for_each(|row| registers += row.registers);
     let _ = write!(
         text,
         "minutes {:.1}, operations {}, rounds {}, writes {} (Rust {}, Java {}), lost {}, forked {}, stuck {}, longest \
-         pause {:.1} s",
+         pause {:.1} s\nregisters {}, operations of registers {}, not linearizable {}, undecided in 60 s {}",
         took.as_secs_f64() / 60.0,
         sum(|row| row.applied),
         rows.len(),
@@ -89,7 +102,11 @@ pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Durat
         sum(|row| row.lost),
         sum(|row| row.forked),
         sum(|row| row.stuck),
-        rows.iter().map(|row| row.pause).max().unwrap_or_default().as_secs_f64()
+        rows.iter().map(|row| row.pause).max().unwrap_or_default().as_secs_f64(),
+        registers.registers,
+        registers.operations,
+        registers.broken,
+        registers.undecided
     );
     text
 }
@@ -108,15 +125,20 @@ mod tests {
             skipped: 1,
             writes: [1200, 800],
             pause: Duration::from_millis(6_100),
+            registers: Verdicts { operations: 4200, registers: 2, broken: 0, undecided: 0 },
             ..Row::default()
         };
-        let text = [head(), line(&row(1)), line(&Row { lost: 3, stuck: 1, ..row(2) })];
+        let broken = Verdicts { operations: 900, registers: 3, broken: 1, undecided: 1 };
+        let text = [head(), line(&row(1)), line(&Row { lost: 3, stuck: 1, registers: broken, ..row(2) })];
         assert_eq!(
             text,
             [
-                "ROUND     TOOK OPERATIONS SKIPPED     RUST     JAVA  LOST FORKED STUCK HEALED IN LONGEST PAUSE",
-                "    1  101.5 s          9       1     1200      800     0      0     0    30.0 s         6.1 s",
-                "    2  101.5 s          9       1     1200      800     3      0     1    30.0 s         6.1 s",
+                "ROUND     TOOK OPERATIONS SKIPPED     RUST     JAVA  LOST FORKED STUCK HEALED IN LONGEST PAUSE \
+                 REGISTERS CHECKED NOT LINEARIZABLE UNDECIDED",
+                "    1  101.5 s          9       1     1200      800     0      0     0    30.0 s         6.1 s \
+                 \x20       2    4200                0         0",
+                "    2  101.5 s          9       1     1200      800     3      0     1    30.0 s         6.1 s \
+                 \x20       3     900                1         1",
             ]
         );
         let kinds = [(Kind::KillLeader, (2, 0)), (Kind::PowerOff, (16, 2))].into_iter().collect();
@@ -130,6 +152,7 @@ mod tests {
                 "power-off                 16       2",
                 "minutes 3.5, operations 18, rounds 2, writes 4000 (Rust 2400, Java 1600), lost 0, forked 0, stuck 0, longest \
                  pause 6.1 s",
+                "registers 4, operations of registers 8400, not linearizable 0, undecided in 60 s 0",
             ]
         );
     }

@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::{
     checks::{Acknowledged, Failure, Writers},
@@ -20,6 +20,7 @@ use super::{
 use crate::{
     federation::{Federation, Options},
     members::{Members, run::install},
+    registers::{Registers, Verdicts},
 };
 
 /// The clusters with two nodes.
@@ -36,6 +37,8 @@ pub struct ChaosOptions {
     pub time: Duration,
     /// Folder with the jars of ZooKeeper, for the client in Java.
     pub lib: PathBuf,
+    /// The program of `tests/linearizable`.
+    pub linearizable: PathBuf,
     /// Another version of mczk.
     pub other: Option<PathBuf>,
     /// Keeps the federation after a failure.
@@ -105,10 +108,61 @@ async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, 
     }
     let world = World::new(members).await?;
     world.settle(record).await.context("the ensemble forms")?;
-    members.report(&format!("seed {}: the ensemble is Ready, and two clients write", options.plan.seed));
+    members.report(&format!("seed {}: the ensemble is Ready, and all clients begin", options.plan.seed));
     println!("{}", report::head());
-    let (begun, mut all) = (Instant::now(), Acknowledged::new());
-    let mut writers = Writers::start(&world.pods(), &options.lib, 1).await.context(Failure::Stuck)?;
+    let mut clients = Clients::start(&world, options).await?;
+    let played = play(&world, options, record, &mut clients, results).await;
+    // Also of a run that has failed: a history may show why.
+    let verdicts = clients.registers.stop().await;
+    if let (Ok(verdicts), Some(last)) = (&verdicts, results.rows.last_mut()) {
+        last.registers += *verdicts;
+    }
+    played?;
+    judge(verdicts?)?;
+    clients.writers.stop(&mut clients.all).await?;
+    world.compare(&clients.all).await?;
+    members.report(&format!("{} transactions in all logs, each with one content", world.compare_logs().await?));
+    Ok(())
+}
+
+/// All clients, and what they know.
+struct Clients<'a> {
+    writers: Writers,
+    all: Acknowledged,
+    registers: Registers,
+    options: &'a ChaosOptions,
+}
+
+impl<'a> Clients<'a> {
+    async fn start(world: &World<'_>, options: &'a ChaosOptions) -> Result<Self> {
+        let writers = Writers::start(&world.pods(), &options.lib, 1).await.context(Failure::Stuck)?;
+        let (pods, folder) = (world.pods(), world.members.federation.folder.join("registers"));
+        let addresses = move || {
+            let pods = pods.clone();
+            async move { pods.addresses().await }
+        };
+        let registers = Registers::start(&folder, &options.linearizable, addresses)?;
+        Ok(Self { writers, all: Acknowledged::new(), registers, options })
+    }
+}
+
+/// An error for histories that are not linearizable.
+fn judge(verdicts: Verdicts) -> Result<()> {
+    match verdicts.broken {
+        0 => Ok(()),
+        broken => Err(anyhow!("the folder `registers` of the evidence has a picture of each")
+            .context(Failure::NotLinearizable(broken))),
+    }
+}
+
+async fn play(
+    world: &World<'_>,
+    options: &ChaosOptions,
+    record: &Record,
+    clients: &mut Clients<'_>,
+    results: &mut Results,
+) -> Result<()> {
+    let begun = Instant::now();
     for number in 1.. {
         let round = match &options.replay {
             Some(rounds) => rounds.get(number - 1).cloned(),
@@ -117,23 +171,20 @@ async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, 
         let Some(round) = round else { break };
         record.round(number, &round)?;
         let mut row = Row { round: number, ..Row::default() };
-        let result =
-            one(&world, &round, record, &mut row, (&mut writers, &mut all, options.lib.as_path()), results).await;
+        let result = one(world, &round, record, &mut row, clients, results).await;
         if let Err(error) = &result {
             match error.downcast_ref::<Failure>() {
                 Some(Failure::Stuck) => row.stuck = 1,
                 Some(Failure::Lost(number)) => row.lost = *number,
                 Some(Failure::Forked) => row.forked = 1,
-                None => {}
+                // The verdicts are in the row already.
+                Some(Failure::NotLinearizable(_)) | None => {}
             }
         }
         println!("{}", report::line(&row));
         results.rows.push(row);
         result.with_context(|| format!("round {number}"))?;
     }
-    writers.stop(&mut all).await?;
-    world.compare(&all).await?;
-    members.report(&format!("{} transactions in all logs, each with one content", world.compare_logs().await?));
     Ok(())
 }
 
@@ -143,7 +194,7 @@ async fn one(
     round: &[Operation],
     record: &Record,
     row: &mut Row,
-    (writers, all, lib): (&mut Writers, &mut Acknowledged, &Path),
+    clients: &mut Clients<'_>,
     results: &mut Results,
 ) -> Result<()> {
     let begun = Instant::now();
@@ -160,14 +211,16 @@ async fn one(
     settled?;
     world.members.federation.operator_alive().await?;
     // The clients of the next round write before those of this one stop.
-    let next = Writers::start(&world.pods(), lib, row.round + 1).await.context(Failure::Stuck)?;
-    let written = std::mem::replace(writers, next).stop(all).await?;
+    let next = Writers::start(&world.pods(), &clients.options.lib, row.round + 1).await.context(Failure::Stuck)?;
+    let written = std::mem::replace(&mut clients.writers, next).stop(&mut clients.all).await?;
     // A last request without an answer may still be committed, between the questions to two servers.
     tokio::time::sleep(Duration::from_secs(1)).await;
     row.writes = [0, 1].map(|nth: usize| written.get(nth).map_or(0, |of| of.acknowledged.len()));
     row.pause = written.iter().map(|of| of.longest).max().unwrap_or_default();
-    world.compare(all).await?;
+    world.compare(&clients.all).await?;
     world.compare_logs().await?;
+    row.registers = clients.registers.check().await?;
+    judge(row.registers)?;
     row.took = begun.elapsed();
     Ok(())
 }

@@ -165,7 +165,11 @@ async fn session(pods: &Pods) -> Result<Client> {
     connect(&addresses.join(",")).await
 }
 
-async fn connect(addresses: &str) -> Result<Client> {
+/// A session with one of these servers.
+///
+/// # Errors
+/// If none answers in time.
+pub async fn connect(addresses: &str) -> Result<Client> {
     let connector =
         Client::connector().with_session_timeout(Duration::from_secs(10)).with_fail_eagerly().connect(addresses);
     Ok(timeout(PATIENCE * 2, connector).await.context("no session in time")??)
