@@ -62,7 +62,7 @@ func claimsOf(history []porcupine.Operation) claims {
 // the last version nothing needs it any more: then it counts as one that never took effect.
 func (known claims) open(now register, op operation) (bool, register) {
 	next := register{now.version + 1, *op.Put}
-	if now.version >= known.last || op.Kind == "cas" && now.version > *op.From {
+	if now.version >= known.last {
 		return true, now
 	}
 	if op.Kind == "cas" && now.version != *op.From {
