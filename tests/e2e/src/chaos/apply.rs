@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     operations::{Kind, Operation},
     process,
-    world::{Declared, NAME, VOTERS, World},
+    world::{self, Declared, NAME, VOTERS, World},
 };
 use crate::{
     members::{Server, spec},
@@ -39,6 +39,12 @@ pub enum Undo {
     Delay,
     /// The processes of the server continue.
     Resume(Pod),
+    /// The processes of these servers continue.
+    ResumeAll(Vec<Pod>),
+    /// The disk of the server works.
+    Stall(Pod),
+    /// The client ends its sessions.
+    Connections,
     /// Files of the server may grow.
     Disk(Pod),
     /// The node takes pods: cluster and node.
@@ -79,7 +85,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    fn new(text: impl Into<String>, undo: Option<Undo>) -> Self {
+    pub(super) fn new(text: impl Into<String>, undo: Option<Undo>) -> Self {
         Self { text: text.into(), undo }
     }
 }
@@ -108,7 +114,10 @@ impl World<'_> {
             | Kind::DeleteLogs
             | Kind::SwapVolumes
             | Kind::PauseServer
+            | Kind::StallDisk
+            | Kind::UseUpConnections
             | Kind::FillDisk => self.hit_server(operation).await,
+            Kind::PauseAll => self.pause_all().await,
             Kind::EditPropagation | Kind::EditOverride | Kind::EditTemplate => {
                 self.soon(self.edit(operation)).await.map(|text| Applied::new(text, None))
             }
@@ -275,6 +284,11 @@ impl World<'_> {
             Kind::OldVolume => return Ok(Applied::new(self.restore_old_volume(operation, server).await?, None)),
             Kind::DeleteLogs => return Ok(Applied::new(self.delete_logs(server).await?, None)),
             Kind::SwapVolumes => return Ok(Applied::new(self.swap_volumes(&servers, server).await?, None)),
+            Kind::StallDisk => {
+                self.stall(&server.into()).await?;
+                undo = Some(Undo::Stall(server.into()));
+            }
+            Kind::UseUpConnections => return self.use_up_connections(server).await,
             Kind::FillDisk => {
                 process::fill(&server.uid).await?;
                 undo = Some(Undo::Disk(server.into()));
@@ -323,6 +337,18 @@ impl World<'_> {
             }
             Undo::Delay => self.network.lock().await.change(rig, &self.clusters, |faults| faults.delay = 0).await,
             Undo::Resume(pod) => process::resume(&pod.uid).await,
+            Undo::ResumeAll(pods) => {
+                let all = pods.iter().map(|pod| process::resume(&pod.uid));
+                futures::future::try_join_all(all).await.map(drop)
+            }
+            Undo::Stall(_) => {
+                self.stalled.lock().await.clear();
+                Ok(())
+            }
+            Undo::Connections => {
+                self.sessions.lock().await.clear();
+                Ok(())
+            }
             Undo::Disk(pod) => process::free(&pod.uid).await,
             Undo::Uncordon(cluster, node) => self.kubectl(cluster, &["uncordon", node]).await.map(drop),
             Undo::Untaint(cluster, node) => {
@@ -349,7 +375,7 @@ impl World<'_> {
 /// The spec that a change declares.
 fn wanted(operation: &Operation, declared: &mut Declared, clusters: &[String], number: u32) -> Result<Value> {
     Ok(match operation.kind {
-        Kind::ChangeSetting => spec::settings(&[("maxClientCnxns", &(100 + number).to_string())]),
+        Kind::ChangeSetting => world::settings(number),
         Kind::ChangeAnnotation => {
             json!({ "template": { "metadata": { "annotations": { "example.com/change": number.to_string() } } } })
         }

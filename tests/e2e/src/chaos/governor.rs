@@ -53,6 +53,8 @@ fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
         // These need no answer of the cluster.
         (Kind::PowerOff, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) => false,
         (Kind::PowerOff, _) | (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
+        // The end of one would end the other.
+        (Kind::PauseAll, Kind::PauseServer) => true,
         (a, b) if a == b => match a.nature().scope {
             Scope::Cluster => same_cluster,
             // Two picks can be one server.
@@ -119,6 +121,10 @@ mod tests {
         assert!(refused(&[(10, 30, Kind::PowerOffNode, 1)], (20, 30, Kind::PowerOff, 1)));
         assert!(refused(&[(20, 30, Kind::PowerOff, 1)], (10, 30, Kind::PowerOffNode, 1)));
         assert!(refused(&[(10, 30, Kind::Delay, 1)], (20, 30, Kind::Delay, 2)));
+        assert!(refused(&[(10, 30, Kind::PauseAll, 1)], (20, 30, Kind::PauseServer, 2)));
+        assert!(refused(&[(20, 30, Kind::PauseServer, 1)], (10, 30, Kind::PauseAll, 2)));
+        assert!(refused(&[(10, 30, Kind::StallDisk, 1)], (20, 30, Kind::StallDisk, 2)));
+        assert!(!refused(&[(10, 30, Kind::StallDisk, 1)], (20, 30, Kind::PauseServer, 2)));
         assert!(refused(&[(10, 0, Kind::KillOperator, 0)], (12, 0, Kind::KillOperator, 0)));
         assert!(refused(&[(10, 0, Kind::ReplaceAuthority, 0)], (50, 0, Kind::ReplaceAuthority, 0)));
     }

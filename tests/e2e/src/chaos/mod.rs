@@ -15,5 +15,6 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod schedule;
+mod strain;
 mod volumes;
 pub mod world;

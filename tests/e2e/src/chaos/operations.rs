@@ -47,6 +47,12 @@ pub enum Kind {
     Delay,
     /// The process of a server stops for a while (SIGSTOP).
     PauseServer,
+    /// The processes of all servers stop for a while, as in long pauses of their JVMs.
+    PauseAll,
+    /// The disk of a server stalls: no write of its process ends.
+    StallDisk,
+    /// A client holds all connections that a server accepts.
+    UseUpConnections,
     /// No file of a server's process may grow, as on a full disk.
     FillDisk,
     /// A node takes no more pods.
@@ -159,7 +165,10 @@ impl Kind {
             Self::Unjoin => (Cluster, 1, Some((10, 40))),
             // The ensemble knows a newer generation after 15 s.
             Self::OldVolume => (Server, 4, Some((18, 40))),
-            Self::PauseServer => (Server, 4, Some((3, 25))),
+            Self::PauseServer => (Server, 4, Some((3, 40))),
+            Self::PauseAll => (Whole, 1, Some((5, 40))),
+            Self::StallDisk => (Server, 3, Some((5, 40))),
+            Self::UseUpConnections => (Server, 3, Some((10, 40))),
             Self::FillDisk => (Server, 2, Some((5, 25))),
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
             Self::Taint => (Cluster, 1, Some((15, 50))),

@@ -23,7 +23,7 @@ use crate::patience::wait_for;
 const ALL_END: Duration = Duration::from_secs(60);
 /// The longest time until a fault has ended.
 const HEAL: Duration = Duration::from_secs(180);
-/// How often processes that start on a full disk are found.
+/// How often processes that start on a full disk, or on one that stalls, are found.
 const FULL: Duration = Duration::from_millis(500);
 
 /// The file of all operations so far, which can be played again.
@@ -125,9 +125,13 @@ impl World<'_> {
 
     /// Waits until the end of a fault.
     async fn last(&self, undo: &Undo, end: Instant) {
-        while let (Undo::Disk(pod), true) = (undo, Instant::now() < end) {
+        while Instant::now() < end {
             // A process that starts meanwhile finds the same disk.
-            let _ = process::fill(&pod.uid).await;
+            let _ = match undo {
+                Undo::Disk(pod) => process::fill(&pod.uid).await,
+                Undo::Stall(pod) => self.stall(pod).await,
+                _ => break,
+            };
             sleep(FULL).await;
         }
         sleep_until(end).await;

@@ -1,19 +1,24 @@
 //! Limits and signals for the processes of a pod, from outside: no shell has to start in it.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 
-use crate::programs;
+use crate::programs::{self, Process};
 
 /// A process of ZooKeeper.
 const SERVER: &str = "QuorumPeerMain";
 /// The parent process of ZooKeeper.
 const PARENT: &str = "mczk\0server";
+
+/// The time in which strace fails, if it may not hold up a process.
+const ATTACHES: Duration = Duration::from_millis(500);
 
 /// The ZooKeeper processes of a pod.
 fn processes(uid: &str) -> Vec<String> {
@@ -126,6 +131,40 @@ fn owner(status: &str) -> Option<[String; 2]> {
         line.split_whitespace().next().map(str::to_owned)
     };
     Some([first("Uid:")?, first("Gid:")?])
+}
+
+/// Stops the processes (SIGSTOP).
+///
+/// # Errors
+/// If there is none.
+pub async fn pause(uid: &str) -> Result<()> {
+    let found = processes(uid);
+    ensure!(!found.is_empty(), "the server has no process now");
+    let ids: Vec<&str> = ["-STOP"].into_iter().chain(found.iter().map(String::as_str)).collect();
+    programs::run(Path::new("kill"), &ids).await.map(drop)
+}
+
+/// Lets no write of the processes reach the disk: each `fsync` takes longer than the fault lasts. Adds what holds up a process,
+/// by its id, until it is dropped. Processes that start later are not held up.
+///
+/// # Errors
+/// If there is no process, or the program `strace` cannot hold it up.
+pub async fn stall(uid: &str, stalled: &mut BTreeMap<String, Process>, log: &Path) -> Result<()> {
+    let found = processes(uid);
+    ensure!(!found.is_empty(), "the server has no process now");
+    for id in found {
+        if stalled.contains_key(&id) {
+            continue;
+        }
+        let inject = "inject=fsync,fdatasync:delay_enter=60s";
+        let arguments = ["-f", "-q", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", inject, "-p", &id];
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let mut strace = Process::start(Path::new("strace"), &arguments, log)?;
+        tokio::time::sleep(ATTACHES).await;
+        strace.alive()?;
+        stalled.insert(id, strace);
+    }
+    Ok(())
 }
 
 /// Lets stopped processes continue.

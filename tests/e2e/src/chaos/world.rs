@@ -1,6 +1,7 @@
 //! What operations act on: the federation, the ensemble as the user declares it, and the faults that last.
 
 use std::{
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,8 +21,17 @@ use crate::{
 pub const NAME: &str = "zoo";
 /// Voters at the beginning, and the larger one of both numbers.
 pub const VOTERS: usize = 5;
+/// Connections that a server accepts: few enough for one client to hold them all.
+const CONNECTIONS: u32 = 80;
 /// The longest time of a command: an API server may have no power.
 const COMMAND: Duration = Duration::from_secs(20);
+
+/// A spec with the settings of a change, by its number. One address may hold all connections.
+#[must_use]
+pub fn settings(number: u32) -> Value {
+    let of_client = (CONNECTIONS + 1 + number).to_string();
+    spec::settings(&[("maxClientCnxns", &of_client), ("maxCnxns", &CONNECTIONS.to_string())])
+}
 
 /// The ensemble as the user declares it.
 #[derive(Clone, Debug)]
@@ -50,6 +60,10 @@ pub struct World<'a> {
     pub operator: tokio::sync::Mutex<()>,
     /// The second operator, while it runs.
     pub second: tokio::sync::Mutex<Option<Process>>,
+    /// What holds up processes whose disk stalls, by their ids.
+    pub stalled: tokio::sync::Mutex<BTreeMap<String, Process>>,
+    /// The sessions of the client that holds all connections of a server.
+    pub sessions: tokio::sync::Mutex<Vec<zookeeper_client::Client>>,
     /// The transactions read so far.
     pub logs: tokio::sync::Mutex<Logs>,
     declared: Mutex<Declared>,
@@ -64,7 +78,11 @@ impl<'a> World<'a> {
         let scene = Scene::new(members.federation, "chaos", crate::agent::Behaviour::default()).await?;
         let clusters: Vec<String> = members.federation.members.keys().cloned().collect();
         let declared = Declared { voters: VOTERS, placement: clusters.clone(), image: scene::IMAGE, changes: 0 };
-        let first = spec::first(declared.image, &declared.placement, true);
+        let mut first = spec::first(declared.image, &declared.placement, true);
+        let path = "/template/zooCfg";
+        if let (Some(first), Some(settings)) = (first.pointer_mut(path), settings(0).pointer(path)) {
+            first.clone_from(settings);
+        }
         scene.create(&ensemble(NAME, i32::try_from(VOTERS)?, &first)).await?;
         Ok(Self {
             members,
@@ -73,6 +91,8 @@ impl<'a> World<'a> {
             network: tokio::sync::Mutex::default(),
             operator: tokio::sync::Mutex::default(),
             second: tokio::sync::Mutex::default(),
+            stalled: tokio::sync::Mutex::default(),
+            sessions: tokio::sync::Mutex::default(),
             logs: tokio::sync::Mutex::default(),
             declared: Mutex::new(declared),
         })

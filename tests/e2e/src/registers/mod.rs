@@ -67,7 +67,7 @@ impl Registers {
         addresses: impl Fn() -> A + Clone + Send + Sync + 'static,
     ) -> Result<Self>
     where
-        A: Future<Output = Result<Vec<String>>> + Send,
+        A: Future<Output = Result<Vec<String>>> + Send + 'static,
     {
         let shared = Arc::new(Shared { ledger: Mutex::new(Ledger::new(folder)?), value: AtomicU64::new(0) });
         let (stop, stopped) = watch::channel(false);
@@ -198,28 +198,28 @@ async fn create(session: &Client, path: &str) -> Result<(), Error> {
 
 /// Sends a request to a server. An error is no answer: the request may take effect later.
 async fn ask(session: &Client, path: &str, request: Request) -> Result<Answer, Error> {
-    let put = async |value: u64, version| {
-        let stat = session.set_data(path, value.to_string().as_bytes(), version).await?;
-        Ok(Answer { version: Some(stat.version), ..Answer::default() })
-    };
     let answer = match request {
-        Request::Read => {
-            async {
-                session.sync(path).await?;
-                let (data, stat) = session.get_data(path).await?;
-                let value = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
-                Ok(Answer { value, version: Some(stat.version), missing: false })
-            }
-            .await
-        }
-        Request::Write { put: value } => put(value, None).await,
-        Request::Cas { from, put: value } => put(value, Some(from)).await,
+        Request::Read => get(session, path).await,
+        Request::Write { put } => set(session, path, put, None).await,
+        Request::Cas { from, put } => set(session, path, put, Some(from)).await,
     };
     match answer {
         Err(Error::BadVersion) if matches!(request, Request::Cas { .. }) => Ok(Answer::default()),
         Err(Error::NoNode) => Ok(Answer { missing: true, ..Answer::default() }),
         other => other,
     }
+}
+
+async fn get(session: &Client, path: &str) -> Result<Answer, Error> {
+    session.sync(path).await?;
+    let (data, stat) = session.get_data(path).await?;
+    let value = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
+    Ok(Answer { value, version: Some(stat.version), missing: false })
+}
+
+async fn set(session: &Client, path: &str, value: u64, version: Option<i32>) -> Result<Answer, Error> {
+    let stat = session.set_data(path, value.to_string().as_bytes(), version).await?;
+    Ok(Answer { version: Some(stat.version), ..Answer::default() })
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
     use tokio::process::Child;
 
     use super::*;
-    use crate::{patience::wait_for, programs};
+    use crate::{members::writer::serves, patience::wait_for, programs};
 
     /// A server without others. It ends with this value, by kill -9.
     struct Alone {
@@ -258,9 +258,8 @@ mod tests {
         }
 
         async fn is_ready(&self) {
-            wait_for("a server serves", Duration::from_secs(60), || crate::members::writer::serves(&self.address()))
-                .await
-                .unwrap();
+            let address = self.address();
+            wait_for("a server serves", Duration::from_secs(60), || serves(&address)).await.unwrap();
         }
 
         /// Kills it, and starts it again with its data, or without.
