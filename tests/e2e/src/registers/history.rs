@@ -246,8 +246,8 @@ mod tests {
         let open = operation(0, Request::Write { put: 1 }, 1, None);
         let answered = operation(0, READ, 1, Some((2, version(0))));
         for nth in 0..20 {
-            assert_eq!(request(&mut ledger, 0, Some(&open)), 1, "change {nth}");
             assert_eq!(request(&mut ledger, 1, Some(&answered)), 2, "read {nth}");
+            assert_eq!(request(&mut ledger, 0, Some(&open)), 1, "change {nth}");
         }
         let ended = ledger.ended();
         assert_eq!(ended.iter().map(|path| path.file_name().unwrap()).collect::<Vec<_>>(), ["1.jsonl"]);
