@@ -375,10 +375,10 @@ fn settings_that_zookeeper_refuses_are_named(#[case] lines: &str, #[case] named:
 #[rstest]
 #[case::property("-Dzookeeper.ssl.keyStore.password=h0rse")]
 #[case::digest("-Dzookeeper.DigestAuthenticationProvider.superDigest=super:h0rse")]
-#[case::prefix_of_an_owned_flag("-Djava.security.properties.x=h0rse")]
+#[case::prefix_of_an_owned_flag("-Dzookeeper.ssl.quorum.keyStore.x=h0rse")]
 #[case::line_break("-Dpassword=a\nh0rse")]
 #[case::line_break_before_the_value("-Dpassword\nh0rse=")]
-#[case::space("-Djava.security.properties h0rse")]
+#[case::space("-Dzookeeper.skipACL= h0rse")]
 fn a_refused_flag_shows_no_value(#[case] flag: &str) {
     let refused = jvm_flags(&paths(), &ServerConfig { jvm_flags: vec![flag.into()], ..config() }).unwrap_err();
     let text = format!("{refused} {refused:?}");

@@ -426,9 +426,11 @@ fn is_unrecorded(inputs: &StartInputs) -> bool {
 
 /// True if the server certainly never voted. It holds all that it acknowledged, which is nothing, so it may vote although a
 /// quorum formed meanwhile. A user may have deleted the record of an earlier start, but others remember a server that served.
+/// While a quorum serves, the ensemble needs no vote of a server without data.
 fn is_first(id: i32, inputs: &StartInputs) -> bool {
     let has_served = inputs.peers.generations.get(&id).is_some_and(|generation| *generation > 0);
-    inputs.recorded == Recorded::This && !has_served && !broken!(LateWithoutVote)
+    let is_needed = inputs.peers.configuration.is_none();
+    inputs.recorded == Recorded::This && !has_served && is_needed && !broken!(LateWithoutVote)
 }
 
 /// True if a quorum has ever formed.
