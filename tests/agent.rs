@@ -381,12 +381,15 @@ async fn a_late_status_erases_no_first_start() {
     });
     timeout(PATIENCE, paused.notified()).await.unwrap();
     let first = FirstStart { id: 1, volume: "n".to_owned() };
-    let recorded = json!({ "ensemble": list(1, &[1, 2, 3], EnsemblePhase::Bootstrapping), "firstStarts": [first] });
+    let list = list(1, &[1, 2, 3], EnsemblePhase::Bootstrapping);
+    let recorded = json!({ "observedSpecHash": "accepted", "ensemble": list, "firstStarts": [first] });
     let patch = Patch::Merge(json!({ "status": recorded }));
     cluster.objects.patch_status("zk", &PatchParams::default(), &patch).await.unwrap();
     resumed.notify_one();
     let status = cluster.until("written", |status| status.observed_generation == Some(1)).await;
-    assert_eq!(status.first_starts, [first]);
+    assert_eq!(status.first_starts, [first.clone()], "{status:#?}");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(cluster.until("at rest", |_| true).await.first_starts, [first]);
     agent.abort();
 }
 

@@ -228,7 +228,7 @@ pub const CASES: &[Case] = &[
     ),
     creation(
         "a provider in one cluster",
-        "overrides: [{cluster: m1, zooCfg: [{name: authProvider.x, value: y}]}]",
+        "overrides: [{cluster: m1, zooCfg: [{name: authProvider.x, value: 'y'}]}]",
         Rule(EQUAL),
     ),
     creation("a load of one cluster", "overrides: [{cluster: m1, zooCfg: [{name: snapCount, value: '9'}]}]", Accepted),
