@@ -200,7 +200,7 @@ pub const CASES: &[Case] = &[
     setting!("the web server of ZooKeeper", "admin.serverPort", "it has no effect on a server of mczk"),
     setting!("the second limit of a request", "jute.maxbuffer.extrasize", "it follows jute.maxbuffer"),
     setting!("a property of Java", "leader.nodelay", "Java reads it by its name alone: set it in jvmFlags"),
-    setting!("a misspelt setting", "tickTme", "no setting of ZooKeeper 3.9 has this name"),
+    setting!("a misspelt setting", "tickTimes", "no setting of ZooKeeper 3.9 has this name"),
     setting!(
         "a setting with the prefix of a property",
         "zookeeper.skipACL",

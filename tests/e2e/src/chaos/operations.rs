@@ -166,13 +166,12 @@ impl Kind {
             // The ensemble knows a newer generation after 15 s.
             Self::OldVolume => (Server, 4, Some((18, 40))),
             Self::PauseServer => (Server, 4, Some((3, 40))),
-            Self::PauseAll => (Whole, 1, Some((5, 40))),
             Self::StallDisk => (Server, 3, Some((5, 40))),
             Self::UseUpConnections => (Server, 3, Some((10, 40))),
             Self::FillDisk => (Server, 2, Some((5, 25))),
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
             Self::Taint => (Cluster, 1, Some((15, 50))),
-            Self::SecondOperator => (Whole, 1, Some((5, 40))),
+            Self::SecondOperator | Self::PauseAll => (Whole, 1, Some((5, 40))),
             Self::PauseRollout => (Whole, 2, Some((5, 30))),
         };
         Nature { scope, weight, lasts }

@@ -88,7 +88,9 @@ pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Durat
     }
     let sum = |of: fn(&Row) -> usize| rows.iter().map(of).sum::<usize>();
     let mut registers = Verdicts::default();
-    rows.iter().for_each(|row| registers += row.registers);
+    for row in rows {
+        registers += row.registers;
+    }
     let _ = write!(
         text,
         "minutes {:.1}, operations {}, rounds {}, writes {} (Rust {}, Java {}), lost {}, forked {}, stuck {}, longest \
