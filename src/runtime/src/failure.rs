@@ -67,6 +67,15 @@ impl Error {
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if is_conflict(source))
     }
+
+    /// Why the API server refuses the request as it is. `None` for a failure that may pass.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Api { source, .. } => refusal(source),
+            _ => None,
+        }
+    }
 }
 
 /// Adds the attempted action to errors of libraries.
@@ -94,8 +103,8 @@ impl<T> During<T> for serde_json::Result<T> {
 #[must_use]
 pub fn is_conflict(error: &kube::Error) -> bool {
     // 422 with this message: an object exists that was not observed.
-    matches!(error, kube::Error::Api(status) if status.code == 409
-        || status.code == 422 && status.message.contains("must be specified for an update"))
+    matches!(error, kube::Error::Api(status) if !is_denied(&status.message) && (status.code == 409
+        || status.code == 422 && status.message.contains("must be specified for an update")))
 }
 
 /// True if a precondition of a request did not hold: the uid or the version of the object is another one. A webhook can also
@@ -120,18 +129,56 @@ pub fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// Why the API server refuses a request as it is: a quota, an admission policy or a missing right. The agent reports that, and
-/// tries again. Any other error may pass.
+/// Why the API server refuses a request as it is: schema, quota, admission, a missing right, or a webhook that does not
+/// answer. The agent reports that, and tries again. An expired credential, an overloaded API server and the write of another
+/// client are no refusals: they may pass.
 #[must_use]
 pub fn refusal(error: &kube::Error) -> Option<&str> {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Some(&status.message),
+        kube::Error::Api(status) if is_denied(&status.message) => Some(&status.message),
+        kube::Error::Api(_) if is_conflict(error) => None,
+        kube::Error::Api(status) if !matches!(status.code, 401 | 429 | 503 | 504) => Some(&status.message),
         _ => None,
     }
+}
+
+/// True if an admission webhook or an admission policy has denied a request. It chooses the code, which can be any.
+fn is_denied(message: &str) -> bool {
+    ["denied the request", "denied request"].iter().any(|words| message.contains(words))
 }
 
 /// True if the object does not exist any more.
 #[must_use]
 pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Such an error ended the reconcile before the status was written.
+    #[rstest]
+    #[case::quota(403, "exceeded quota: compute", true)]
+    #[case::schema(422, "Service \"zk\" is invalid", true)]
+    #[case::unknown_member(500, ".spec.x: field not declared in schema", true)]
+    #[case::webhook_that_does_not_answer(500, "failed calling webhook: EOF", true)]
+    #[case::webhook_with_any_code(503, "admission webhook \"x\" denied the request: no", true)]
+    #[case::webhook_with_the_code_of_a_conflict(409, "admission webhook \"x\" denied the request: no", true)]
+    #[case::policy(401, "ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no", true)]
+    #[case::too_large(413, "Request entity too large", true)]
+    #[case::no_namespace(404, "namespaces \"n\" not found", true)]
+    #[case::conflict(409, "the object has been modified", false)]
+    #[case::unobserved(422, "metadata.resourceVersion: must be specified for an update", false)]
+    #[case::unavailable(503, "the server is currently unable to handle the request", false)]
+    #[case::too_many_requests(429, "too many requests", false)]
+    #[case::credential(401, "Unauthorized", false)]
+    fn a_refusal_lasts(#[case] code: u16, #[case] message: &str, #[case] expected: bool) {
+        let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+        let source = kube::Error::Api(Box::new(status));
+        assert_eq!(refusal(&source), expected.then_some(message));
+        assert!(!(expected && is_conflict(&source)), "the shell would repeat it at once, for ever");
+    }
 }
