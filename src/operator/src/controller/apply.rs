@@ -88,8 +88,13 @@ pub(super) async fn apply(
     // servers.
     owned.overrides(plan, reported).await?;
     owned.policy(plan).await?;
+    // What the API server refuses of one name stops no server.
+    let mut refused = Ok(());
     for (key, desired) in &plan.services {
-        owned.service(key, desired).await?;
+        match owned.service(key, desired).await {
+            Err(error) if error.refusal().is_some() => refused = refused.and(Err(error)),
+            other => other?,
+        }
     }
     // Before the template is deleted: otherwise the API server refuses the garbage collector, which retries only after
     // minutes.
@@ -106,7 +111,7 @@ pub(super) async fn apply(
     if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
         certificates::make(observed, make, context).await?;
     }
-    Ok(())
+    refused
 }
 
 fn field_manager() -> PatchParams {

@@ -206,11 +206,11 @@ async fn decide_and_apply(
         return Ok(Action::await_change());
     }
     if let Some(claim) = &plan.claim {
-        apply::claim(&observed, claim, context).await?;
+        report_refusal(apply::claim(&observed, claim, context).await, key, context).await?;
         context.invalidate(key);
         return Ok(Action::requeue(Duration::ZERO));
     }
-    if apply::finalizer(&observed, plan.finalizer, context).await? {
+    if report_refusal(apply::finalizer(&observed, plan.finalizer, context).await, key, context).await? {
         if plan.finalizer == Finalizer::Remove {
             context.forget(key);
         }
@@ -237,6 +237,15 @@ async fn decide_and_apply(
     let own = written.filter(|_| is_settled(&observed, &plan)).map(|meta| own_version(&observed, &meta));
     context.end_read(key, mczk_reading::observe::versions(&observed).into_iter().chain(own), &observed, again);
     Ok(Action::requeue(again))
+}
+
+/// The result of a write that comes before the status, which therefore stands in no plan. A refusal is reported here.
+async fn report_refusal<T>(result: Result<T, Error>, key: &ObjectKey, context: &Context) -> Result<T, Error> {
+    if let Some(refused) = result.as_ref().err().filter(|error| error.refusal().is_some()) {
+        context.metrics.ensembles.fail(key, Reason::ApplyFailed);
+        status::write_unobserved(key, &refused.to_string(), context).await;
+    }
+    result
 }
 
 /// True if the status that was just written changes no decision, so that its event needs no reconcile.
@@ -280,4 +289,57 @@ async fn observe_newest(
         holds_newest(&outcome);
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+    use mczk_runtime::failure::During as _;
+
+    /// No plan can hold it: the operator writes the finalizer before the status.
+    #[tokio::test]
+    async fn a_refused_finalizer_stands_in_the_status() {
+        let writes = Arc::<Mutex<Vec<String>>>::default();
+        let all = Arc::clone(&writes);
+        let service = service_fn(move |request: Request<Body>| {
+            let all = Arc::clone(&all);
+            async move {
+                if request.method() != "GET" {
+                    let body = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
+                    all.lock().unwrap().push(String::from_utf8(body.to_vec())?);
+                }
+                let object = json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
+                    "metadata": { "name": "zk", "namespace": "n" } });
+                Ok::<_, tower::BoxError>(Response::new(Body::from(object.to_string().into_bytes())))
+            }
+        });
+        let client = Client::new(service, "n");
+        let (events, _publisher) =
+            event_queue::start(client.clone(), Reporter { controller: "test".into(), instance: None });
+        let options = Options { server_image: String::new() };
+        let metrics = Metrics::new(&mut Registry::default());
+        let context = Context::new(client, Leadership::without_election(), options, metrics, events);
+        let answer = |code, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+            Err::<(), _>(kube::Error::Api(Box::new(status))).during(|| "writing the finalizer".to_owned())
+        };
+        let key = ("n".to_owned(), "zk".to_owned());
+        assert!(report_refusal(answer(409, "the object has been modified"), &key, &context).await.is_err());
+        assert_eq!(writes.lock().unwrap().len(), 0, "another client changed the object first");
+        assert!(report_refusal(answer(403, "no finalizers here"), &key, &context).await.is_err());
+        let writes = writes.lock().unwrap();
+        assert!(
+            writes.concat().contains("ApplyFailed") && writes.concat().contains("no finalizers here"),
+            "{writes:?}"
+        );
+    }
 }
