@@ -114,6 +114,8 @@ condition_types! {
     Draining = Draining of ZooKeeper;
     /// A user wants the volume of a server of the cluster replaced by an empty one.
     Replacing = Replacing of ZooKeeper;
+    /// Another writer changes an object of the agent again and again. The agent writes it ever later, at most once a minute.
+    Contested = Contested of ZooKeeper;
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation = FormerIncarnation of ZooKeeper;
     /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
@@ -425,6 +427,9 @@ reasons! {
     /// The agent of the cluster is limited to other namespaces.
     NamespaceNotHandled, Blocked = True;
         Do("Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart");
+    /// The API server of the cluster refuses an object, or would refuse the pod that follows a restart.
+    ObjectRefused, Blocked = True;
+        Do("The message has the words of the API server: raise the quota, exempt the object from the policy, or correct the spec. A correction starts at once");
     /// A server that has to go is still a voter of ZooKeeper's configuration.
     StillVotes, Blocked = True; Do("Wait until the voters named have left the ensemble, or restore the quorum");
     /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
@@ -450,6 +455,9 @@ reasons! {
     /// agent holds the restart lock.
     ReplacementWaits, Replacing = True;
         Do("Do what the message says, or wait. Remove the annotation `mczk.io/replace-volume` to keep the volume");
+    /// A policy, a webhook or a controller changes what the agent writes.
+    ChangedByOthers, Contested = True;
+        Do("Exempt objects with the label `app.kubernetes.io/managed-by: mczk-agent` from the policy or the controller that the message names");
     /// Servers of former incarnations are left in the cluster.
     ServersLeft, FormerIncarnation = True;
         Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");

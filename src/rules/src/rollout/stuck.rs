@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 
 use crate::rollout::{override_rules::Overrides, report::ClusterReport};
 use mczk_api::{
@@ -12,6 +12,7 @@ use mczk_api::{
     },
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus, Rollout},
     mutation::broken,
+    zookeeper::ZooKeeperStatus,
 };
 
 /// Default of `rollout.progressDeadlineSeconds`.
@@ -82,16 +83,35 @@ fn stuck_before_next(last: &Record, reports: &BTreeMap<String, ClusterReport>, o
     all_unreachable.then(|| Stuck::unreachable(next, format!("Cluster {next} is next and not Ready in Karmada")))
 }
 
-/// The failure that the agent of a cluster reports for the spec that the cluster has.
+/// Why a cluster cannot take the spec that it has: what Karmada or its agent reports.
 fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &Overrides) -> Option<Stuck> {
-    let status = reports.get(cluster)?.status.as_ref()?;
+    let report = reports.get(cluster)?;
     let hash = overrides.cluster_specs.get(cluster)?.spec_hash.as_ref()?;
-    if status.observed_spec_hash.as_ref() != Some(hash) || status.completed_spec_hash.as_ref() == Some(hash) {
+    let stuck = |reason, message| Some(Stuck { cluster: cluster.to_owned(), why: Cause { reason, message } });
+    if let Some(why) = report.apply_error.as_ref().filter(|_| !report.applied) {
+        return stuck(Reason::NotApplied, format!("Karmada could not apply the object in cluster {cluster}: {why}"));
+    }
+    let status = report.status.as_ref()?;
+    if status.completed_spec_hash.as_ref() == Some(hash) {
         return None;
     }
-    let condition = find(&status.conditions, ConditionType::AgentProgressing, ConditionStatus::False)?;
-    let message = format!("Cluster {cluster} reports {}: {}", condition.reason, condition.message);
-    Some(Stuck { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterFailed, message } })
+    let accepts = status.observed_spec_hash.as_ref() == Some(hash);
+    let condition = blocked(status, accepts).or_else(|| {
+        find(&status.conditions, ConditionType::AgentProgressing, ConditionStatus::False).filter(|_| accepts)
+    })?;
+    stuck(Reason::ClusterFailed, format!("Cluster {cluster} reports {}: {}", condition.reason, condition.message))
+}
+
+/// The condition of a cluster that another spec may end. Other reasons pass by themselves, or no spec ends them. `accepts` is true
+/// if its agent has accepted the spec.
+fn blocked(status: &ZooKeeperStatus, accepts: bool) -> Option<&Condition> {
+    let condition = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True)?;
+    let ends = match condition.reason.parse().ok()? {
+        Reason::SpecRefused | Reason::UnsupportedSpec => true,
+        Reason::ObjectRefused | Reason::NameConflict | Reason::VolumeNotResized | Reason::ClientCertificates => accepts,
+        _ => false,
+    };
+    ends.then_some(condition)
 }
 
 /// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.

@@ -9,16 +9,46 @@ enum StuckBy {
     Deadline,
     Unreachable,
     Report,
+    /// The agent accepts the spec, and the API server refuses an object of it.
+    ObjectRefused,
+    /// The agent does not accept the spec.
+    SpecRefused,
+    /// Karmada cannot apply the object.
+    NotApplied,
+}
+
+fn blocked(reason: &str) -> Value {
+    json!([{ "type": "Blocked", "status": "True", "reason": reason, "message": "exceeded quota: compute",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" }])
 }
 
 #[rstest]
 fn the_record_that_supersedes_a_stuck_one_begins_where_it_is_stuck(
-    #[values(StuckBy::Deadline, StuckBy::Unreachable, StuckBy::Report)] by: StuckBy,
+    #[values(
+        StuckBy::Deadline,
+        StuckBy::Unreachable,
+        StuckBy::Report,
+        StuckBy::ObjectRefused,
+        StuckBy::SpecRefused,
+        StuckBy::NotApplied
+    )]
+    by: StuckBy,
 ) {
     let mut world = half_way(&json!({ "rollout": { "progressDeadlineSeconds": 60 } }));
     match by {
         StuckBy::Deadline => world.wait(60),
         StuckBy::Unreachable => world.unreachable(&["m2"]),
+        StuckBy::ObjectRefused => {
+            let hash = world.overrides().cluster_specs["m2"].spec_hash.clone();
+            let report = world.report("m2");
+            report["observedSpecHash"] = json!(hash);
+            report["conditions"] = blocked("ObjectRefused");
+        }
+        StuckBy::SpecRefused => world.report("m2")["conditions"] = blocked("SpecRefused"),
+        StuckBy::NotApplied => {
+            let work = world.work("m2");
+            (work.applied, work.applied_message) = (false, Some("spec.template: Invalid value".to_owned()));
+        }
         StuckBy::Report => {
             let hash = world.overrides().cluster_specs["m2"].spec_hash.clone();
             let report = world.report("m2");
@@ -42,8 +72,42 @@ fn the_record_that_supersedes_a_stuck_one_begins_where_it_is_stuck(
     assert_eq!(world.records()[1].status, RecordStatus::Deploying, "the superseded record stays as it is");
     world.stopped_agents.clear();
     world.unreachable(&[]);
+    (world.work("m2").applied, world.work("m2").applied_message) = (true, None);
     world.settle();
     assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
+}
+
+/// Such a state passes by itself, or no spec ends it.
+#[rstest]
+#[case::still_votes("StillVotes")]
+#[case::deleted("Deleted")]
+#[case::unknown("SomethingNewer")]
+fn a_blocked_cluster_that_another_spec_cannot_help_is_not_superseded(#[case] reason: &str) {
+    let mut world = half_way(&json!({}));
+    let hash = world.overrides().cluster_specs["m2"].spec_hash.clone();
+    let report = world.report("m2");
+    report["observedSpecHash"] = json!(hash);
+    report["conditions"] = blocked(reason);
+    world.image("zoo:3");
+    assert_eq!(passes(&mut world, 2), ["Deploying m3|m2|m1", "Deploying m3|m2|m1"]);
+    assert_eq!(world.records().len(), 2);
+}
+
+/// The user reads the words of the API server, with cluster, kind and name.
+#[test]
+fn a_refusal_stands_in_the_conditions_of_the_ensemble() {
+    let mut world = half_way(&json!({}));
+    let hash = world.overrides().cluster_specs["m2"].spec_hash.clone();
+    let report = world.report("m2");
+    report["observedSpecHash"] = json!(hash);
+    report["conditions"] = blocked("ObjectRefused");
+    world.pass();
+    assert_eq!(world.condition("Progressing"), "False ClusterFailed");
+    let message = world.message("Progressing");
+    assert!(message.starts_with("Cluster m2 reports ObjectRefused: exceeded quota: compute"), "{message}");
+    let clusters = world.status().clusters;
+    let m2 = clusters.iter().find(|cluster| cluster.name == "m2").unwrap();
+    assert!(m2.message.as_ref().unwrap().contains("exceeded quota: compute"), "{m2:?}");
 }
 
 #[test]

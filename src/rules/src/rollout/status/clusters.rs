@@ -89,7 +89,8 @@ fn capitalise(text: &str) -> String {
 /// The message that a user waits for: of a volume that the user wants replaced, or of a server that has to leave its node.
 fn awaited(status: &ZooKeeperStatus) -> Option<String> {
     let message = |type_| find(&status.conditions, type_, ConditionStatus::True).map(|found| found.message.clone());
-    message(ConditionType::Replacing).or_else(|| message(ConditionType::Draining))
+    let of = [ConditionType::Replacing, ConditionType::Draining, ConditionType::Contested];
+    of.into_iter().find_map(message)
 }
 
 /// Ids of a cluster's servers of one role, by ordinal.

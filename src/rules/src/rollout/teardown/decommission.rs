@@ -19,7 +19,10 @@ use crate::rollout::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
+    contract::{
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+        labels::ABANDON_CLUSTERS,
+    },
     mutation::broken,
     zookeeper::Role,
 };
@@ -65,7 +68,12 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Teard
     let state = |cluster: &String| {
         let report = known.reports.get(cluster);
         let is_reachable = report.map_or_else(|| known.is_ready(cluster), |report| report.reachable);
-        if is_reachable { cluster.clone() } else { format!("{cluster} (not Ready in Karmada)") }
+        let conditions = report.and_then(|report| report.status.as_ref()).map_or(&[][..], |status| &status.conditions);
+        match find(conditions, ConditionType::Blocked, ConditionStatus::True) {
+            _ if !is_reachable => format!("{cluster} (not Ready in Karmada)"),
+            Some(blocked) => format!("{cluster} ({})", blocked.message),
+            None => cluster.clone(),
+        }
     };
     let left: Vec<String> = concerned.iter().map(state).collect();
     let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));
