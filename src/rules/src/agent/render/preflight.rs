@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::agent::render::{
     account, network_policy,
     object::Object,
-    pod::{INSTANCE_LABEL, add_pull_policy, add_scheduling, restricted},
+    pod::{INSTANCE_LABEL, add_pull_policy, add_scheduling, helper_resources, restricted},
     services,
     source::Source,
 };
@@ -118,10 +118,7 @@ fn spec(source: &Source<'_>, template: &ServerTemplate, request: &Preflight, nam
         "args": arguments,
         "ports": ports,
         "securityContext": restricted(),
-        "resources": {
-            "requests": { "cpu": "10m", "memory": "32Mi" },
-            "limits": { "memory": "64Mi" },
-        },
+        "resources": helper_resources(source),
     });
     add_pull_policy(source, &mut container);
     let mut spec = json!({
