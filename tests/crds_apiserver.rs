@@ -44,6 +44,7 @@ async fn a_real_api_server_accepts_and_enforces_the_definitions() {
     let server = ApiServer::start("crds").await;
     apply_twice(&server).await;
     every_case(&server).await;
+    an_unknown_member_of_the_affinity_is_refused(&server).await;
     a_template_comes_back_as_it_was_written(&server).await;
     status_and_scale(&server).await;
 }
@@ -100,6 +101,15 @@ async fn every_case(server: &ApiServer) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
+/// `kubectl apply` and GitOps tools ask for it, as server-side apply always does. A member with a typo changed no pod before.
+async fn an_unknown_member_of_the_affinity_is_refused(server: &ApiServer) {
+    let api = server.api(&ApiResource::erase::<MultiClusterZooKeeper>(&()));
+    let mut written = base();
+    written["spec"]["template"]["scheduling"] = json!({ "affinity": { "podRepulsion": {} } });
+    let applied = api.patch("ensemble", &PatchParams::apply("user"), &Patch::Apply(&written)).await;
+    assert!(refusal(applied).unwrap().contains("podRepulsion: field not declared in schema"));
+}
+
 /// A member cluster may have a newer or older definition than the control plane. It must not add to a hashed spec.
 async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
     let api = server.api(&ApiResource::erase::<ZooKeeper>(&()));
@@ -129,7 +139,9 @@ async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
                 "scheduling": {
                     "nodeSelector": {"disk": "nvme"},
                     "tolerations": [{"key": "zk", "operator": "Equal", "value": "x", "effect": "NoSchedule"}],
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}},
+                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}},
+                    ]}},
                     "priorityClassName": "high",
                 },
                 "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},

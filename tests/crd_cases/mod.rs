@@ -93,6 +93,8 @@ const MANAGED_SETTING: &str = "the operator manages this setting: remove it";
 const QUORUM_TLS: &str = "the operator manages TLS between servers: set tls.quorum";
 const EQUAL: &str = "this setting must be equal in all clusters";
 const NO_FLAG: &str = "a flag is one option with its value";
+const KEYS: &str = "a key is a name of at most 63 letters";
+const TOLERATION: &str = "operator Exists has no value, and a toleration without a key needs it";
 const FLAT: &str = "network: {mode: Flat}";
 const CUSTOM: &str = "network: {mode: Custom, fqdnTemplate: '{pod}.{cluster}.example.org'}";
 const IDS: &str = "network: {clusterIds: [{cluster: m1, id: a}, {cluster: m2, id: b}]}";
@@ -248,6 +250,77 @@ pub const CASES: &[Case] = &[
         Schema("spec.template.zooCfg[0].value"),
     ),
     creation("labels of pods", "template: {metadata: {labels: {app.kubernetes.io/part-of: x}}}", Accepted),
+    creation(
+        "a value that no label can have",
+        "template: {metadata: {labels: {app: platform/zk}}}",
+        Schema("spec.template.metadata.labels"),
+    ),
+    creation("a label with an empty value", "template: {metadata: {labels: {example.org/app: ''}}}", Accepted),
+    creation("a key with two prefixes", "template: {metadata: {labels: {a/b/c: x}}}", Rule(KEYS)),
+    creation("a key of an annotation with a space", "template: {metadata: {annotations: {'a b': x}}}", Rule(KEYS)),
+    creation(
+        "a key of 64 characters",
+        "template: {metadata: {annotations: {a234567890123456789012345678901234567890123456789012345678901234: x}}}",
+        Rule(KEYS),
+    ),
+    creation(
+        "a selector that selects no node",
+        "template: {scheduling: {nodeSelector: {zone: a b}}}",
+        Schema("nodeSelector"),
+    ),
+    creation("a key of a selector", "template: {scheduling: {nodeSelector: {/zone: a}}}", Rule(KEYS)),
+    creation("a selector of one cluster", "overrides: [{cluster: m1, nodeSelector: {zone/: a}}]", Rule(KEYS)),
+    creation(
+        "tolerations",
+        "template: {scheduling: {tolerations: [{operator: Exists}, {key: a, value: b}, {key: example.org/a, operator: Exists, effect: NoExecute, tolerationSeconds: 3}]}}",
+        Accepted,
+    ),
+    creation("a toleration of nothing", "template: {scheduling: {tolerations: [{value: a}]}}", Rule(TOLERATION)),
+    creation(
+        "a value of a taint that only has to exist",
+        "overrides: [{cluster: m1, tolerations: [{key: a, operator: Exists, value: b}]}]",
+        Rule(TOLERATION),
+    ),
+    creation(
+        "seconds of a taint that evicts nothing",
+        "template: {scheduling: {tolerations: [{key: a, operator: Exists, effect: NoSchedule, tolerationSeconds: 3}]}}",
+        Rule("tolerationSeconds needs effect NoExecute"),
+    ),
+    creation(
+        "a key of a taint",
+        "template: {scheduling: {tolerations: [{key: a b, operator: Exists}]}}",
+        Schema("tolerations[0].key"),
+    ),
+    creation(
+        "a value of a taint",
+        "template: {scheduling: {tolerations: [{key: a, value: b/c}]}}",
+        Schema("tolerations[0].value"),
+    ),
+    creation("an affinity that is a text", "template: {scheduling: {affinity: spread}}", Schema("scheduling.affinity")),
+    creation(
+        "an affinity of another shape",
+        "template: {scheduling: {affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}}}",
+        Schema("requiredDuringSchedulingIgnoredDuringExecution"),
+    ),
+    creation("a priority class", "template: {scheduling: {priorityClassName: High}}", Schema("priorityClassName")),
+    creation("a storage class", "template: {storage: {storageClassName: a..b}}", Schema("storageClassName")),
+    creation("a volume of nothing", "template: {storage: {size: '0'}}", Rule("size must be larger than 0")),
+    creation("an image with a space", "template: {image: 'zookeeper: 3.9.4'}", Schema("spec.template.image")),
+    creation(
+        "resources",
+        "template: {resources: {requests: {cpu: 1, example.org/disk: 2}, limits: {cpu: 1000m, hugepages-2Mi: 4Mi, ephemeral-storage: 1Gi}}}",
+        Accepted,
+    ),
+    creation(
+        "a request above its limit",
+        "template: {resources: {requests: {memory: 2Gi}, limits: {memory: 2000M}}}",
+        Rule("a request cannot be larger than its limit"),
+    ),
+    creation(
+        "a resource that does not exist",
+        "overrides: [{cluster: m1, resources: {limits: {mem: 1Gi}}}]",
+        Rule("a resource is cpu, memory"),
+    ),
     creation("a reserved label", "template: {metadata: {labels: {mczk.io/cluster: x}}}", Rule("labels below mczk.io/")),
     creation("an annotation of pods", "template: {metadata: {annotations: {example.org/a: x}}}", Accepted),
     creation(

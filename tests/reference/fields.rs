@@ -11,8 +11,9 @@ const INTRODUCTION: &str = "\
 `kubectl explain` prints the same descriptions. Users declare a MultiClusterZooKeeper. The operator and Karmada write the
 ZooKeeper objects; a user only reads them.";
 
-/// Lists whose items have a reference of their own.
-const ELSEWHERE: [(&str, &str); 1] = [("conditions", "[Conditions](conditions.md)")];
+/// Lists and objects whose members have a reference of their own.
+const ELSEWHERE: [(&str, &str); 2] =
+    [("conditions", "[Conditions](conditions.md)"), ("affinity", "the API reference of Kubernetes")];
 
 /// Rows of the table of fields: path, type, default, bounds, description.
 type Row = [String; 5];

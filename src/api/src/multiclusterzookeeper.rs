@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     network::Network,
     placement::Placement,
-    pod::{Resources, ServerTemplate, Toleration, ZooCfgEntry},
+    pod::{KEYS, KEYS_MESSAGE, Resources, ServerTemplate, Toleration, ZooCfgEntry},
     setting_rules,
     tls::{EnsembleTls, Tls},
 };
@@ -165,7 +165,7 @@ pub struct ClusterOverride {
     pub cluster: String,
     /// Image in place of `template.image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: Option<String>,
     /// Resources in place of `template.resources`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,10 +174,12 @@ pub struct ClusterOverride {
     /// first server. Existing servers, and servers that join them, keep the class of their volumes until the cluster
     /// has no server left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::schema::SUBDOMAIN))]
     pub storage_class_name: Option<String>,
     /// Node selector in place of `template.scheduling.nodeSelector`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("additionalProperties" = super::schema::label_value()))]
+    #[x_kube(validation = Rule::new(KEYS).message(KEYS_MESSAGE))]
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Tolerations in place of `template.scheduling.tolerations`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

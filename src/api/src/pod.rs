@@ -9,13 +9,18 @@ use serde_json::{Map, Value};
 
 use super::{quantity::Quantity, setting_rules};
 
+/// Rule for the keys of labels, annotations and node selectors.
+pub(super) const KEYS: &str = r"self.all(k, size(k) <= 316 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+pub(super) const KEYS_MESSAGE: &str =
+    "a key is a name of at most 63 letters, digits, '-', '_' and '.', with a prefix such as example.org/ if need be";
+
 /// Pod and volume of a server. A change of any field restarts servers, cluster by cluster, unless the field says
 /// otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerTemplate {
     /// Image of ZooKeeper 3.9.4 or later, with the layout of the official image. A change restarts servers.
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: String,
     /// Time at which the kubelet pulls the image. Defaults to `Always` for the tag `latest`, and to `IfNotPresent` for
     /// others. A change restarts servers.
@@ -26,7 +31,7 @@ pub struct ServerTemplate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
-        inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
+        inner(length(min = 1, max = 253), regex(pattern = super::schema::SUBDOMAIN))
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub image_pull_secrets: Vec<String>,
@@ -67,6 +72,12 @@ pub enum ImagePullPolicy {
 /// Requests and limits of a container, by resource name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)")
+        .message("a request cannot be larger than its limit"),
+    validation = Rule::new("(!has(self.requests) || self.requests.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/'))) && (!has(self.limits) || self.limits.all(k, k in ['cpu', 'memory', 'ephemeral-storage'] || k.startsWith('hugepages-') || k.contains('/')))")
+        .message("a resource is cpu, memory, ephemeral-storage, hugepages-SIZE, or has a domain such as example.org/device")
+)]
 pub struct Resources {
     /// Resources that the scheduler reserves. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -83,7 +94,8 @@ pub struct Resources {
     validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
         .message("storageClassName cannot change while volumes of the old class exist. Create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters without servers"),
     validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
-        .message("size can only grow: Kubernetes cannot shrink a volume")
+        .message("size can only grow: Kubernetes cannot shrink a volume"),
+    validation = Rule::new("quantity(string(self.size)).isGreaterThan(quantity('0'))").message("size must be larger than 0")
 )]
 pub struct Storage {
     /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A smaller size
@@ -91,7 +103,7 @@ pub struct Storage {
     pub size: Quantity,
     /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::schema::SUBDOMAIN))]
     pub storage_class_name: Option<String>,
     /// Fate of the volumes when the MultiClusterZooKeeper is deleted: `Retain` or `Delete`. `Delete` concerns the volumes
     /// of servers that run then. Defaults to `Retain`. A change restarts no server.
@@ -128,35 +140,43 @@ pub struct ZooCfgEntry {
 pub struct Scheduling {
     /// Labels that a node must have. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("additionalProperties" = super::schema::label_value()))]
+    #[x_kube(validation = Rule::new(KEYS).message(KEYS_MESSAGE))]
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the pods tolerate. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub tolerations: Vec<Toleration>,
-    /// Affinity of the pods, as in the spec of a pod. A change restarts servers.
+    /// Affinity of the pods, as in the spec of a pod. A change of any field restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::schema::free_object")]
+    #[schemars(schema_with = "super::schema::affinity")]
     pub affinity: Option<Map<String, Value>>,
     /// Priority class of the pods. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = super::schema::SUBDOMAIN))]
     pub priority_class_name: Option<String>,
 }
 
 /// A toleration, as in the spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.operator) && self.operator == 'Exists' ? !has(self.value) || self.value == '' : has(self.key) && self.key != ''")
+        .message("operator Exists has no value, and a toleration without a key needs it"),
+    validation = Rule::new("!has(self.tolerationSeconds) || has(self.effect) && self.effect == 'NoExecute'")
+        .message("tolerationSeconds needs effect NoExecute")
+)]
 pub struct Toleration {
     /// Key of the taint. Defaults to all taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 316))]
+    #[schemars(length(max = 316), regex(pattern = super::schema::QUALIFIED_NAME))]
     pub key: Option<String>,
     /// Comparison: `Equal` or `Exists`. Defaults to `Equal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator: Option<TolerationOperator>,
     /// Value of the taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = 63), regex(pattern = super::schema::LABEL_VALUE))]
     pub value: Option<String>,
     /// Effect of the taint. Defaults to all effects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,10 +220,13 @@ pub enum TaintEffect {
 pub struct PodMetadata {
     /// Labels. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("additionalProperties" = super::schema::label_value()))]
+    #[x_kube(validation = Rule::new(KEYS).message(KEYS_MESSAGE))]
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('mczk.io/'))").message("labels below mczk.io/ are reserved for the operator: remove them"))]
     pub labels: BTreeMap<String, String>,
     /// Annotations. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[x_kube(validation = Rule::new(KEYS).message(KEYS_MESSAGE))]
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('mczk.io/'))").message("annotations below mczk.io/ are reserved for the operator: remove them"))]
     pub annotations: BTreeMap<String, String>,
 }

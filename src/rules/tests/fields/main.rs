@@ -31,7 +31,7 @@ fn bases() -> [Value; 2] {
                 "clusterNames": ["m1", "m2", "m3"],
                 "exclude": ["m9"]
             },
-            "clusterTolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
+            "clusterTolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 3 }],
             "replicaScheduling": {
                 "replicaSchedulingType": "Divided",
                 "replicaDivisionPreference": "Weighted",
@@ -64,7 +64,7 @@ fn bases() -> [Value; 2] {
             "resources": { "requests": { "cpu": "2" }, "limits": { "memory": "2Gi" } },
             "storageClassName": "slow",
             "nodeSelector": { "disk": "hdd" },
-            "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
+            "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 3 }],
             "zooCfg": [{ "name": "maxClientCnxns", "value": "5" }],
             "jvmFlags": ["-Xms64m"]
         }],
@@ -99,7 +99,7 @@ fn pod_template() -> Value {
         "jvmFlags": ["-Xmx64m"],
         "scheduling": {
             "nodeSelector": { "disk": "ssd" },
-            "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
+            "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 3 }],
             "affinity": { "nodeAffinity": {} },
             "priorityClassName": "high"
         },
@@ -184,7 +184,11 @@ fn fields(path: &str, schema: &Value, found: &mut BTreeSet<String>) {
 
 fn spec_schema() -> Value {
     let definition = serde_json::to_value(&crd::definitions().unwrap()[0]).unwrap();
-    definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().clone()
+    let mut spec = definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().clone();
+    // The operator passes an affinity on as a whole.
+    let scheduling = spec.pointer_mut("/properties/template/properties/scheduling/properties").unwrap();
+    scheduling["affinity"].as_object_mut().unwrap().remove("properties");
+    spec
 }
 
 /// The rules that refuse a change. The rules of the whole object are left out: they concern its name.
