@@ -24,7 +24,8 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::StatefulSet,
-        core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
+        core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
+        events::v1::Event,
         rbac::v1::ClusterRole,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
@@ -122,10 +123,11 @@ async fn stateful_sets(client: Client, simulator: Simulator) {
             spec.node_name = schedulable(&nodes).await;
             let mut metadata = template.metadata.unwrap();
             metadata.name = Some(name.clone());
-            if let Err(error) =
-                pods.create(&PostParams::default(), &Pod { metadata, spec: Some(spec), status: None }).await
-            {
-                simulator.change(|world| world.violate("default", format!("pod {name}: {error}")));
+            match pods.create(&PostParams::default(), &Pod { metadata, spec: Some(spec), status: None }).await {
+                // A quota or a policy of a test.
+                Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {}
+                Err(error) => simulator.change(|world| world.violate("default", format!("pod {name}: {error}"))),
+                Ok(_) => {}
             }
         }
     }
@@ -447,14 +449,25 @@ fn writes(registry: &Registry) -> String {
     lines.join("\n")
 }
 
-/// One story, so that every step finds the ensemble as the step before left it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_the_first_server_to_the_last() {
-    let server = ApiServer::start("agent").await;
+/// An agent in a new cluster, until the value is dropped.
+struct Running {
+    cluster: Cluster,
+    registry: Registry,
+    tasks: [tokio::task::JoinHandle<()>; 3],
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+async fn run_agent(name: &str) -> Running {
+    let server = ApiServer::start(name).await;
     kinds(&server.client).await;
     rights(&server.client).await;
     let simulator = Simulator::new(Behaviour::default());
-    let mut cluster = Cluster::new(&server.client, simulator.clone());
+    let cluster = Cluster::new(&server.client, simulator.clone());
     for name in ["n1", "n2"] {
         create(&cluster.nodes, json!({ "metadata": { "name": name }, "spec": {} })).await;
     }
@@ -480,10 +493,276 @@ async fn from_the_first_server_to_the_last() {
             let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
         }),
     ];
+    Running { cluster, registry, tasks }
+}
+
+/// Kinds of objects that a policy refuses, as the plural, the group, the version, and the object in the message.
+const REFUSED: [(&str, &str, &str, &str); 8] = [
+    ("serviceaccounts", "", "v1", "ServiceAccount zk-abc123"),
+    ("configmaps", "", "v1", "ConfigMap zk-abc123"),
+    ("services", "", "v1", "Service zk-abc123"),
+    ("poddisruptionbudgets", "policy", "v1", "PodDisruptionBudget zk-abc123"),
+    ("networkpolicies", "networking.k8s.io", "v1", "NetworkPolicy zk-abc123"),
+    ("statefulsets", "apps", "v1", "StatefulSet zk-abc123"),
+    ("pods", "", "v1", "Pod zk-abc123-0"),
+    ("zookeepers", "mczk.io", "v1alpha1", "ZooKeeper zk"),
+];
+
+/// Each kind of object, refused by an admission policy and by a quota on its number, at the bootstrap and later. The status has
+/// the words of the API server, and what comes after the object is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_is_reported_in_the_words_of_the_api_server() {
+    let mut agent = run_agent("refused").await;
+    let cluster = &mut agent.cluster;
+    cluster.apply().await;
+    for (epoch, (plural, group, version, object)) in (1..).step_by(2).zip(REFUSED) {
+        let kind = (plural, group, version);
+        let number = format!("count/{plural}{}{group}", if group.is_empty() { "" } else { "." });
+        cluster.forbid("no-more", kind, &["CREATE", "UPDATE"]).await;
+        cluster.quota("none", &json!({ number.as_str(): "0" })).await;
+        cluster.write(2, "r1", list(epoch, &[1, 2, 3], EnsemblePhase::Bootstrapping)).await;
+        cluster.until_refused(object, "no more of these").await;
+        match plural {
+            "zookeepers" => cluster.assert_empty().await,
+            "statefulsets" => assert!(cluster.services.get_opt("zk").await.unwrap().is_some()),
+            _ => assert!(cluster.sets.get_opt(SET).await.unwrap().is_some(), "{object}"),
+        }
+        cluster.allow("no-more").await;
+        let counts = plural != "zookeepers";
+        if counts {
+            cluster.until_refused(object, "exceeded quota: none").await;
+        }
+        cluster.quotas().delete("none", &DeleteParams::default()).await.unwrap();
+        cluster.until_complete(&format!("{object} is allowed")).await;
+        // The test stops the servers of a StatefulSet that is gone.
+        if counts && plural != "statefulsets" {
+            cluster.quota("none", &json!({ number.as_str(): "0" })).await;
+            let (type_, name) = object.split_once(' ').unwrap();
+            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, type_), plural);
+            let api: Api<DynamicObject> = Api::default_namespaced_with(cluster.nodes.clone().into_client(), &resource);
+            api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+            cluster.until_refused(object, "exceeded quota: none").await;
+            cluster.quotas().delete("none", &DeleteParams::default()).await.unwrap();
+            cluster.until(&format!("{object} is back"), |status| blocked(status).is_none()).await;
+        }
+        cluster.write(2, "r1", list(epoch + 1, &[1, 2, 3], EnsemblePhase::Decommissioning)).await;
+        let ended = |status: &ZooKeeperStatus| condition(status, "Decommissioned").is_some();
+        cluster.until("decommissioned", ended).await;
+        cluster.objects.delete("zk", &DeleteParams::default()).await.unwrap();
+        cluster.until_gone().await;
+        cluster.simulator.change(|world| world.forget(INCARNATION));
+    }
+}
+
+/// Refusals of a running ensemble: of a change by schema, of the next pod by a quota and by admission, and of deletions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_serves_stops_for_a_pod_that_would_be_refused() {
+    let mut agent = run_agent("quota").await;
+    let cluster = &mut agent.cluster;
+    cluster.apply().await;
+    cluster.deployed().await;
+    cluster.refused_by_schema().await;
+    cluster.refused_by_admission().await;
+    cluster.refused_by_quota().await;
+    cluster.refused_deletions().await;
+    cluster.kubelet_refuses().await;
+    cluster.assert_no_violation("the end");
+}
+
+/// A controller appends a toleration whenever the agent removes it. The agent wrote twice a second, for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_writer_is_named_and_the_agent_backs_off() {
+    let mut agent = run_agent("contested").await;
+    let cluster = &mut agent.cluster;
+    cluster.apply().await;
+    cluster.deployed().await;
+    let sets = cluster.sets.clone();
+    let tuner = tokio::spawn(async move {
+        let toleration = json!({ "key": "tuned", "operator": "Exists" });
+        let params = PatchParams { field_manager: Some("tuner".into()), ..PatchParams::default() };
+        loop {
+            sleep(Duration::from_millis(50)).await;
+            let Ok(set) = sets.get(SET).await else { continue };
+            let mut all = set.spec.unwrap().template.spec.unwrap().tolerations.unwrap_or_default();
+            if all.iter().all(|toleration| toleration.key.as_deref() != Some("tuned")) {
+                all.push(serde_json::from_value(toleration.clone()).unwrap());
+                let patch = json!({ "spec": { "template": { "spec": { "tolerations": all } } } });
+                let _ = sets.patch(SET, &params, &Patch::Merge(patch)).await;
+            }
+        }
+    });
+    let named = |status: &ZooKeeperStatus| {
+        let message = condition(status, "Contested").map(|c| c.message.as_str()).unwrap_or_default();
+        message.contains("StatefulSet zk-abc123") && message.contains("tuner changes spec.template.spec.tolerations")
+    };
+    let status = cluster.until("the other writer is named", named).await;
+    assert_eq!(status.completed_spec_hash, cluster.object.spec.spec_hash, "its servers are as declared");
+    sleep(Duration::from_secs(15)).await;
+    let count = || {
+        let line = writes(&agent.registry).lines().find(|l| l.contains("StatefulSet")).unwrap_or_default().to_owned();
+        line.rsplit(' ').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let before = count();
+    sleep(Duration::from_secs(10)).await;
+    assert!(count() - before <= 1, "{before} writes, then {}", count());
+    tuner.abort();
+}
+
+/// The steps of refusals.
+impl Cluster {
+    /// A policy that forbids operations on a kind, once the API server follows it.
+    async fn forbid(&self, name: &str, (plural, group, version): (&str, &str, &str), operations: &[&str]) {
+        let rule =
+            json!({ "apiGroups": [group], "apiVersions": [version], "operations": operations, "resources": [plural] });
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
+        let spec = json!({
+            "matchConstraints": { "resourceRules": [rule] },
+            "matchConditions": [
+                { "name": "not-karmada", "expression": "request.userInfo.username != 'admin' || request.kind.kind == 'Pod'" },
+            ],
+            "validations": [{ "expression": "false", "message": "no more of these" }],
+        });
+        create(&policies, json!({ "metadata": { "name": name }, "spec": spec })).await;
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.nodes.clone().into_client());
+        let spec = json!({ "policyName": name, "validationActions": ["Deny"] });
+        create(&bindings, json!({ "metadata": { "name": name }, "spec": spec })).await;
+        // The API server reads its policies again within a second.
+        sleep(Duration::from_secs(3)).await;
+    }
+
+    async fn allow(&self, name: &str) {
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.nodes.clone().into_client());
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
+        bindings.delete(name, &DeleteParams::default()).await.unwrap();
+        policies.delete(name, &DeleteParams::default()).await.unwrap();
+        sleep(Duration::from_secs(2)).await;
+    }
+
+    fn quotas(&self) -> Api<ResourceQuota> {
+        Api::default_namespaced(self.nodes.clone().into_client())
+    }
+
+    /// A quota that is full. No controller counts here.
+    async fn quota(&self, name: &str, hard: &Value) {
+        create(&self.quotas(), json!({ "metadata": { "name": name }, "spec": { "hard": hard } })).await;
+        let full = json!({ "status": { "hard": hard, "used": hard } });
+        self.quotas().patch_status(name, &PatchParams::default(), &Patch::Merge(&full)).await.unwrap();
+        sleep(Duration::from_secs(2)).await;
+    }
+
+    async fn until_refused(&self, object: &str, why: &str) {
+        let words = format!("{object} is refused: ");
+        let says = |c: &Condition| c.message.contains(&words) && c.message.contains(why);
+        self.until(&format!("{words}{why}"), |status| condition(status, "Blocked").is_some_and(says)).await;
+    }
+
+    async fn until_blocked(&self, words: &str) -> ZooKeeperStatus {
+        let says = |c: &Condition| c.reason == "ObjectRefused" && c.message.contains(words);
+        self.until(words, |status| condition(status, "Blocked").is_some_and(says)).await
+    }
+
+    /// An affinity that only the API server of the cluster refuses. The corrected spec is applied at once.
+    async fn refused_by_schema(&mut self) {
+        let before = self.pod_uids().await;
+        let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [] } } });
+        self.object.spec.template.scheduling = serde_json::from_value(json!({ "affinity": affinity })).unwrap();
+        self.write(2, "r2", running(2, &[1, 2, 3])).await;
+        let status = self.until_blocked("StatefulSet zk-abc123 is refused").await;
+        assert_eq!(status.ready_replicas, Some(2), "the rest of the status is current");
+        assert_eq!(self.pod_uids().await, before);
+        self.object.spec.template.scheduling = None;
+        let corrected = Instant::now();
+        self.write(2, "r1", running(2, &[1, 2, 3])).await;
+        self.until_complete("corrected").await;
+        assert!(corrected.elapsed() < Duration::from_secs(20), "{:?}", corrected.elapsed());
+    }
+
+    /// A priority class that does not exist: the API server refuses the next pod.
+    async fn refused_by_admission(&mut self) {
+        let before = self.pod_uids().await;
+        self.object.spec.template.scheduling =
+            serde_json::from_value(json!({ "priorityClassName": "absent" })).unwrap();
+        self.write(2, "r3", running(2, &[1, 2, 3])).await;
+        self.until_blocked("no PriorityClass with name absent was found").await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.pod_uids().await, before, "nothing that serves stops");
+        assert!(self.world(|world| world.lock(INCARNATION).is_none()), "other clusters restart theirs");
+        self.object.spec.template.scheduling = None;
+        self.write(2, "r1", running(2, &[1, 2, 3])).await;
+        self.until_complete("without the priority class").await;
+        assert_eq!(self.pod_uids().await, before);
+    }
+
+    /// A quota that the running pods fill lets them restart. One that admits no larger pod keeps them.
+    async fn refused_by_quota(&mut self) {
+        self.quota("full", &json!({ "pods": "2", "requests.cpu": "1" })).await;
+        let before = self.pod_uids().await;
+        let larger = json!({ "requests": { "cpu": "2" }, "limits": { "memory": "1024Mi" } });
+        self.object.spec.template.resources = serde_json::from_value(larger).unwrap();
+        self.write(2, "r4", running(2, &[1, 2, 3])).await;
+        self.until_blocked("exceeded quota: full").await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.pod_uids().await, before, "nothing that serves stops");
+        let smaller = json!({ "requests": { "cpu": "0.5" }, "limits": { "memory": "1025Mi" } });
+        self.object.spec.template.resources = serde_json::from_value(smaller).unwrap();
+        self.write(2, "r5", running(2, &[1, 2, 3])).await;
+        // The first restart: its pod goes although the quota is full. No controller gives back what it used.
+        wait_for("a pod goes", async || self.pod_uids().await != before).await;
+        self.until_blocked("is refused: pods").await;
+        self.quotas().delete("full", &DeleteParams::default()).await.unwrap();
+        self.until_complete("without the quota").await;
+    }
+
+    /// An object that has to go stays, and servers go on.
+    async fn refused_deletions(&mut self) {
+        self.forbid("no-end", ("configmaps", "", "v1"), &["DELETE"]).await;
+        self.write(2, "r6", running(2, &[1, 2, 3])).await;
+        let stays = |c: &Condition| c.message.contains("ConfigMap zk-abc123") && c.message.contains("no more of these");
+        let serves = |status: &ZooKeeperStatus| {
+            condition(status, "Blocked").is_some_and(stays) && status.ready_replicas == Some(2)
+        };
+        self.until("the ConfigMap stays", serves).await;
+        self.allow("no-end").await;
+        self.until("allowed", |status| blocked(status).is_none()).await;
+        self.until_complete("after the deletion").await;
+    }
+
+    /// What a kubelet says only in an event, of a pod that waits for half a minute.
+    async fn kubelet_refuses(&mut self) {
+        self.object.spec.template.image = "zookeeper:silent".into();
+        self.write(2, "r7", running(2, &[1, 2, 3])).await;
+        wait_for("a pod is pending", async || {
+            all(&self.pods).await.iter().any(|pod| pod.labels()["mczk.io/revision"] == "r7")
+        })
+        .await;
+        let pods = all(&self.pods).await;
+        let pod = pods.iter().find(|pod| pod.labels()["mczk.io/revision"] == "r7").unwrap();
+        let events: Api<Event> = Api::default_namespaced(self.nodes.clone().into_client());
+        let event = json!({
+            "metadata": { "name": "mount" }, "eventTime": "2026-01-01T00:00:00.000000Z", "action": "Mounting",
+            "reportingController": "kubelet", "reportingInstance": "n1", "reason": "FailedMount", "type": "Warning",
+            "note": "secret \"keys\" not found",
+            "regarding": { "apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "namespace": "default", "uid": pod.uid() },
+        });
+        create(&events, event).await;
+        let says = |status: &ZooKeeperStatus| {
+            condition(status, "Progressing").is_some_and(|c| {
+                c.reason == "ServerFailed" && c.message.contains("FailedMount: secret \"keys\" not found")
+            })
+        };
+        self.until("the event is reported", says).await;
+    }
+}
+
+/// One story, so that every step finds the ensemble as the step before left it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_the_first_server_to_the_last() {
+    let mut agent = run_agent("agent").await;
+    let (cluster, registry) = (&mut agent.cluster, &agent.registry);
 
     cluster.unassigned().await;
     cluster.deployed().await;
-    at_rest(&registry).await;
+    at_rest(registry).await;
     cluster.changed().await;
     cluster.client_certificates().await;
     cluster.drained().await;
@@ -493,7 +772,6 @@ async fn from_the_first_server_to_the_last() {
     cluster.decommissioned().await;
     cluster.abandoned_and_back().await;
     cluster.assert_no_violation("the end");
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// The steps of the story.

@@ -2,27 +2,33 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Debug,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind},
 };
-
-use tracing::warn;
+use serde::de::DeserializeOwned;
+use tracing::{info, warn};
 
 use crate::{
     control_client::{self, Dial},
     metrics::Metrics,
+    observe::pod_failure::PodFailure,
+    write_history::{DELETE, WriteHistory},
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
     decide::{membership, observation::RefusedDeletion, warnings::Sent},
     render::Kind,
 };
-use mczk_runtime::event_queue::Queue;
+use mczk_runtime::{
+    event_queue::Queue,
+    failure::{During, Error, is_not_found},
+};
 
 /// Field manager of everything that the agent writes.
 pub(super) const FIELD_MANAGER: &str = "mczk-agent";
@@ -93,10 +99,14 @@ pub(super) struct Memory {
     pub(super) unready_since: BTreeMap<String, Instant>,
     /// Objects of others that have the name of one of ours.
     pub(super) foreign: BTreeSet<String>,
-    /// Why the API server refuses the pod of a probe.
-    pub(super) refused_probe: Option<String>,
+    /// The newest writes of objects: those that the API server refuses, and those that another writer undoes.
+    pub(super) writes: WriteHistory,
     /// Why deletions failed when they were last tried, and when, by the object's uid.
     pub(super) refused: BTreeMap<String, (String, Instant)>,
+    /// Since when a pod has been missing that a StatefulSet must create.
+    pub(super) pod_missing_since: Option<Instant>,
+    /// Why pods do not start, by their names, and since when in these words.
+    pub(super) pod_failures: BTreeMap<String, (PodFailure, Instant)>,
     /// The warnings that were sent.
     pub(super) warned: Sent,
     /// Since when a Secret has been missing that the server list names.
@@ -141,6 +151,53 @@ impl AgentContext {
         let why = format!("the API server does not delete {why}");
         warn!(namespace = key.0, name = key.1, "{why}");
         self.remember(key, |memory| drop(memory.refused.insert(uid.to_owned(), (why, Instant::now()))));
+    }
+
+    /// Changes the object of this kind and name, unless the same change was refused or undone just now. `None` if it was, or if
+    /// the API server refuses it: the agent remembers its words, which the next decision reports, and the reconcile goes on.
+    /// `content` is what the change makes of the object.
+    pub(super) async fn attempt<T>(
+        &self,
+        key: &(String, String),
+        (kind, name): (&'static str, &str),
+        content: &str,
+        change: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Option<T>, Error> {
+        let object = (kind, name.to_owned());
+        let mut may = true;
+        self.remember(key, |memory| may = memory.writes.may_write(&object, content, Instant::now()));
+        if !may {
+            return Ok(None);
+        }
+        let result = change.await;
+        let refused = result.as_ref().err().and_then(Error::refusal);
+        if let Some(why) = refused {
+            warn!(namespace = key.0, ensemble = key.1, kind, name, why, "the API server refuses a change of an object");
+        } else if result.is_err() {
+            return result.map(Some);
+        }
+        self.remember(key, |memory| memory.writes.wrote(object, content, refused, Instant::now()));
+        Ok(result.ok())
+    }
+
+    /// Deletes an object. False if the API server refuses, as in [`Self::attempt`].
+    pub(super) async fn delete<K: Clone + Debug + DeserializeOwned>(
+        &self,
+        key: &(String, String),
+        api: &Api<K>,
+        (kind, name): (&'static str, &str),
+        params: &DeleteParams,
+    ) -> Result<bool, Error> {
+        let delete = async {
+            match api.delete(name, params).await {
+                Err(error) if is_not_found(&error) => return Ok(()),
+                other => drop(other.during(|| format!("deleting {kind} {name}"))?),
+            }
+            info!(kind, name, namespace = key.0, "object deleted");
+            self.metrics.wrote(kind, "delete");
+            Ok(())
+        };
+        Ok(self.attempt(key, (kind, name), DELETE, delete).await?.is_some())
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {

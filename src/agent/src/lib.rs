@@ -12,6 +12,7 @@ pub mod control_client;
 mod error;
 mod metrics;
 mod observe;
+mod write_history;
 
 use std::{sync::Arc, time::Duration};
 
@@ -140,23 +141,27 @@ async fn reconcile_object(key: &ObjectKey, context: &AgentContext) -> Result<Act
     let decision = mczk_rules::agent::decide::decide(&snapshot.observation, Timestamp::now());
     context.remember(key, |memory| snapshot.record(memory, &decision));
     // The finalizer before the first server: an object with servers must not be deleted.
-    if finalizer::write(&snapshot, &decision, context).await? {
+    let finalizer = finalizer::write(&snapshot, &decision, context).await?;
+    if finalizer == Some(true) {
         return Ok(Action::requeue(Duration::ZERO));
     }
     // The probe goes before the first server comes: both have one name.
-    let probed = preflight::apply(key, &snapshot, &decision, context).await?;
-    let wrote = objects::apply(key, &snapshot, &decision, context).await?;
+    let probed = if finalizer.is_some() { preflight::apply(key, &snapshot, &decision, context).await? } else { None };
+    let wrote = probed.is_some() && objects::apply(key, &snapshot, &decision, context).await?;
     let removed = removal::remove(&snapshot, &decision, context).await?;
     if decision.remove_object {
         certificates::remove_all(&snapshot, &decision, context).await?;
-        finalizer::remove_object(&snapshot, context).await?;
-        return Ok(Action::await_change());
+        if finalizer::remove_object(&snapshot, context).await? {
+            return Ok(Action::await_change());
+        }
     }
-    status::write(&snapshot, &decision, context).await?;
-    events::queue(key, &snapshot, &decision, context);
+    if status::write(&snapshot, &decision, context).await? {
+        events::queue(key, &snapshot, &decision, context);
+    }
     certificates::remove_former(key, &snapshot, &decision, context).await?;
     let acted = act::act(key, &snapshot, &decision, context).await?;
-    Ok(Action::requeue(jittered(if acted || wrote || removed || probed {
+    context.remember(key, |memory| memory.writes.end_pass());
+    Ok(Action::requeue(jittered(if acted || wrote || removed || probed == Some(true) {
         context.options.while_busy.min(AFTER_WRITE)
     } else if decision.requeue == mczk_rules::agent::decide::Requeue::Busy {
         context.options.while_busy

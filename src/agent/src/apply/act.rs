@@ -11,13 +11,13 @@ use crate::{
         restart_lock::{acquire_lock, decide_again, release_lock},
     },
     context::AgentContext,
-    observe::snapshot::MemberSnapshot,
+    observe::{next_pod, snapshot::MemberSnapshot},
 };
 use mczk_api::{
     contract::control_api::{LOCK_CONFIRMED, RestartLock},
     zookeeper::Ensemble,
 };
-use mczk_rules::agent::decide::{Decision, membership::MembershipStep, restart::RestartStep};
+use mczk_rules::agent::decide::{Decision, membership::MembershipStep, replace::ReplaceStep, restart::RestartStep};
 use mczk_runtime::failure::Error;
 
 /// How a pod goes, and for what: not by force, and its volume stays.
@@ -33,8 +33,32 @@ pub(crate) async fn act(
     let Some(list) = &decision.list else { return Ok(false) };
     answer_first_starts(snapshot, decision, context).await;
     let changed = decision.takes_step && take_step(key, snapshot, decision, list, context).await;
+    if let Some(pod) = leaving(decision)
+        && !next_pod::is_accepted(key, snapshot, pod, context).await?
+    {
+        // The server stays, so other agents may restart theirs.
+        if let Some(lock) = own_lock(snapshot) {
+            release_lock(snapshot, lock, context).await;
+        }
+        return Ok(changed);
+    }
     let changed = replace(key, snapshot, decision, list, context).await? || changed;
     Ok(restart(key, snapshot, decision, list, context).await? || changed)
+}
+
+/// The pod that goes next, so that another one follows. With force it goes in any case: its node is gone.
+fn leaving(decision: &Decision) -> Option<&str> {
+    match (&decision.replace, &decision.restart) {
+        (ReplaceStep::Delete(deletion), _) => (!deletion.force).then_some(&deletion.pod),
+        (_, RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. }) => Some(pod),
+        _ => None,
+    }
+}
+
+/// The restart lock, if this agent holds it.
+fn own_lock(snapshot: &MemberSnapshot) -> Option<&RestartLock> {
+    let mut locks = snapshot.observation.views.iter().filter_map(|view| view.restart_lock.as_ref());
+    locks.find(|lock| lock.holder == snapshot.observation.holder)
 }
 
 /// Names to the servers that wait for their first start the volume that is recorded.
@@ -107,9 +131,7 @@ async fn restart(
     match &decision.restart {
         RestartStep::Nothing | RestartStep::Wait(_) => {
             // The lock expires unless it is confirmed, and the restarted server is not back yet.
-            let holder = &snapshot.observation.holder;
-            let mut locks = snapshot.observation.views.iter().filter_map(|view| view.restart_lock.as_ref());
-            if let Some(lock) = locks.find(|lock| lock.holder == *holder) {
+            if let Some(lock) = own_lock(snapshot) {
                 acquire_lock(key, snapshot, lock, true, context).await;
             }
             Ok(false)

@@ -17,7 +17,7 @@ use mczk_api::{
     tls::EnsembleTls,
 };
 use mczk_rules::agent::decide::Decision;
-use mczk_runtime::failure::{During, Error, is_not_found};
+use mczk_runtime::failure::{During, Error};
 
 /// The largest number of former identities and authorities that the agent requests. The operator issues one identity a year.
 const MOST_FORMER: u32 = 100;
@@ -118,13 +118,7 @@ async fn remove_orphaned(
         }
         let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match api.delete(&name, &params).await {
-            Err(error) if is_not_found(&error) => {}
-            other => {
-                other.during(|| format!("deleting Secret {name}"))?;
-                context.metrics.wrote("Secret", "delete");
-            }
-        }
+        none_remains &= context.delete(&snapshot.key(), &api, ("Secret", &name), &params).await?;
     }
     Ok(none_remains)
 }

@@ -14,16 +14,17 @@ use mczk_api::contract::labels::{AGENT_FINALIZER, CLUSTER_ANNOTATION};
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error, is_not_found};
 
-/// Adds or removes the finalizer, and stores the cluster's name together with the finalizer. Returns true if it wrote.
+/// Adds or removes the finalizer, and stores the cluster's name together with the finalizer. Returns true if it wrote. `None` if
+/// the API server refuses it.
 pub(crate) async fn write(
     snapshot: &MemberSnapshot,
     decision: &Decision,
     context: &AgentContext,
-) -> Result<bool, Error> {
+) -> Result<Option<bool>, Error> {
     let object = &snapshot.observation.object;
     let has = object.finalizers().iter().any(|f| f == AGENT_FINALIZER);
     if has == decision.finalizer {
-        return Ok(false);
+        return Ok(Some(false));
     }
     let mut finalizers = object.finalizers().to_vec();
     finalizers.retain(|f| f != AGENT_FINALIZER);
@@ -38,26 +39,25 @@ pub(crate) async fn write(
         json_patch::merge(&mut patch, &json!({ "metadata": { "annotations": { CLUSTER_ANNOTATION: cluster } } }));
     }
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    match context.zookeepers(&snapshot.namespace()).patch(&object.name_any(), &params, &Patch::Merge(&patch)).await {
-        // The API server deletes an object with its last finalizer.
-        Err(error) if is_not_found(&error) => {}
-        other => drop(other.during(|| "writing the finalizer".to_owned())?),
-    }
-    context.metrics.wrote("ZooKeeper", "patch");
-    Ok(true)
+    let key = snapshot.key();
+    let write = async {
+        match context.zookeepers(&key.0).patch(&key.1, &params, &Patch::Merge(&patch)).await {
+            // The API server deletes an object with its last finalizer.
+            Err(error) if is_not_found(&error) => {}
+            other => drop(other.during(|| "writing the finalizer".to_owned())?),
+        }
+        context.metrics.wrote("ZooKeeper", "patch");
+        Ok(true)
+    };
+    let content = if decision.finalizer { "with finalizer" } else { "without finalizer" };
+    context.attempt(&key, ("ZooKeeper", &key.1), content, write).await
 }
 
-/// Deletes the object, if Karmada no longer manages it.
-pub(crate) async fn remove_object(snapshot: &MemberSnapshot, context: &AgentContext) -> Result<(), Error> {
+/// Deletes the object, if Karmada no longer manages it. False if the API server refuses.
+pub(crate) async fn remove_object(snapshot: &MemberSnapshot, context: &AgentContext) -> Result<bool, Error> {
     let object = &snapshot.observation.object;
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match context.zookeepers(&snapshot.namespace()).delete(&object.name_any(), &params).await {
-        Err(error) if is_not_found(&error) => Ok(()),
-        other => {
-            other.during(|| format!("deleting ZooKeeper {}", object.name_any()))?;
-            context.metrics.wrote("ZooKeeper", "delete");
-            Ok(())
-        }
-    }
+    let key = snapshot.key();
+    context.delete(&key, &context.zookeepers(&key.0), ("ZooKeeper", &key.1), &params).await
 }

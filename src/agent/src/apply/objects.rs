@@ -1,6 +1,6 @@
 //! Writes rendered objects that differ from the live ones, and removes what the current revision no longer needs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use kube::{
     ResourceExt,
@@ -18,7 +18,7 @@ use crate::{
 use mczk_api::contract::{
     canonical_json::short_hash,
     labels::{APPLIED_HASH, INCARNATION_LABEL, REVISION_LABEL},
-    owned_fields::is_superset_with,
+    owned_fields::{differing_path, managers},
 };
 use mczk_rules::agent::{
     decide::Decision,
@@ -99,24 +99,39 @@ async fn write_if_different(
     object: &Object,
     live: Option<&DynamicObject>,
 ) -> Result<WriteOutcome, Error> {
-    let value = with_applied_hash(object, live)?;
-    if live.is_some_and(|live| is_current(live, &value)) {
-        return Ok(WriteOutcome::Unchanged);
-    }
-    if live.is_none() && exists(snapshot, context, object).await? {
+    let (value, hash) = with_applied_hash(object, live)?;
+    let (key, name) = (&snapshot.key(), (object.kind.name(), object.name.clone()));
+    if let Some(live) = live {
+        let difference = difference(live, &value);
+        let who = difference.as_ref().map(|path| other_writer(live, path));
+        context.remember(key, |memory| memory.writes.observed(&name, &hash, who, Instant::now()));
+        if difference.is_none() {
+            return Ok(WriteOutcome::Unchanged);
+        }
+    } else if exists(snapshot, context, object).await? {
         return Ok(WriteOutcome::NameConflict);
     }
-    match write(snapshot, context, object, value, live).await {
-        // It appeared since the agent looked for it.
-        Err(error) if live.is_none() && is_conflict(&error) => {
-            debug!(%error, "an object of this name appeared");
-            Ok(WriteOutcome::NameConflict)
+    let write = async {
+        match write(snapshot, context, object, value, live).await {
+            // It appeared since the agent looked for it.
+            Err(error) if live.is_none() && is_conflict(&error) => {
+                debug!(%error, "an object of this name appeared");
+                Ok(WriteOutcome::NameConflict)
+            }
+            other => other.during(|| format!("writing {} {}", name.0, name.1)).map(|()| WriteOutcome::Written),
         }
-        other => {
-            other.during(|| format!("writing {} {}", object.kind.name(), object.name))?;
-            Ok(WriteOutcome::Written)
-        }
-    }
+    };
+    Ok(context.attempt(key, (name.0, &name.1), &hash, write).await?.unwrap_or(WriteOutcome::Unchanged))
+}
+
+/// Who has changed the field at this path. An admission policy or webhook changes what the agent sends, so that the API server
+/// takes the agent for the writer.
+fn other_writer(live: &DynamicObject, path: &[String]) -> String {
+    let mut others = managers(live.managed_fields(), path);
+    others.remove(FIELD_MANAGER);
+    let others: Vec<String> = others.into_iter().collect();
+    let who = if others.is_empty() { "an admission policy or webhook".to_owned() } else { others.join(", ") };
+    format!("{who} changes {}", path.join("."))
 }
 
 /// Removes what no pod of this incarnation uses any more: the observers' StatefulSet, server configurations of former
@@ -146,8 +161,7 @@ async fn remove_surplus(
         };
         let of_incarnation = live.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(source.incarnation());
         if surplus && of_incarnation && !names.contains(&(*kind, name.as_str())) {
-            delete(snapshot, context, *kind, live).await?;
-            removed = true;
+            removed |= delete(snapshot, context, *kind, live).await?;
         }
     }
     Ok(removed)
@@ -184,8 +198,8 @@ async fn exists(snapshot: &MemberSnapshot, context: &AgentContext, object: &Obje
     found.during(|| format!("looking for {} {}", object.kind.name(), object.name))
 }
 
-/// The object with its hash, which reveals fields that are no longer wanted.
-fn with_applied_hash(object: &Object, live: Option<&DynamicObject>) -> Result<Value, Error> {
+/// The object with its hash, which reveals fields that are no longer wanted, and the hash.
+fn with_applied_hash(object: &Object, live: Option<&DynamicObject>) -> Result<(Value, String), Error> {
     let without_claims = |mut value: Value| {
         if let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut) {
             spec.remove("volumeClaimTemplates");
@@ -199,11 +213,13 @@ fn with_applied_hash(object: &Object, live: Option<&DynamicObject>) -> Result<Va
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.insert("annotations".to_owned(), json!({ APPLIED_HASH: hash }));
     }
-    Ok(value)
+    Ok((value, hash))
 }
 
-fn is_current(live: &DynamicObject, wanted: &Value) -> bool {
-    serde_json::to_value(live).is_ok_and(|live| is_superset_with(&live, wanted, is_same_amount))
+/// The path of the first field of a live object that is not as wanted.
+fn difference(live: &DynamicObject, wanted: &Value) -> Option<Vec<String>> {
+    let live = serde_json::to_value(live).unwrap_or_default();
+    differing_path(&live, wanted, is_same_amount)
 }
 
 async fn write(
@@ -269,10 +285,10 @@ mod tests {
         let wanted = |more: Value| {
             let mut value = json!({ "metadata": { "name": "zk-abc" } });
             json_patch::merge(&mut value, &more);
-            with_applied_hash(&Object { kind: Kind::Service, name: "zk-abc".to_owned(), value }, None).unwrap()
+            with_applied_hash(&Object { kind: Kind::Service, name: "zk-abc".to_owned(), value }, None).unwrap().0
         };
         let with_owner = wanted(json!({ "metadata": { "ownerReferences": [owner] } }));
         let live: DynamicObject = serde_json::from_value(with_owner.clone()).unwrap();
-        assert!(is_current(&live, &with_owner) && !is_current(&live, &wanted(json!({}))));
+        assert!(difference(&live, &with_owner).is_none() && difference(&live, &wanted(json!({}))).is_some());
     }
 }

@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::{
     context::{AgentContext, FIELD_MANAGER},
@@ -39,39 +39,45 @@ pub(crate) async fn remove(
             .collect();
         // Before the servers stop: afterwards the object may be gone, and nothing would tell these volumes from those of an
         // ensemble that lives.
-        mark_claims(snapshot, incarnation, context).await?;
+        if !mark_claims(snapshot, incarnation, context).await? {
+            continue;
+        }
         for set in &running {
-            stop(snapshot, set, decision.reclaim_of(incarnation), context).await?;
-            changed = true;
+            changed |= stop(snapshot, set, decision.reclaim_of(incarnation), context).await?;
         }
         if !running.is_empty() || snapshot.observation.servers.iter().any(|(of, _)| of == incarnation) {
             continue;
         }
         for ((kind, _), object) in snapshot.live.iter().rev().filter(|(_, object)| of_incarnation(object)) {
-            delete(snapshot, context, *kind, object).await?;
-            changed = true;
+            changed |= delete(snapshot, context, *kind, object).await?;
         }
     }
     Ok(changed)
 }
 
-/// Marks the claims of an incarnation whose servers the agent removes.
-async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &AgentContext) -> Result<(), Error> {
+/// Marks the claims of an incarnation whose servers the agent removes. False if the API server refuses it.
+async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &AgentContext) -> Result<bool, Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let claims = snapshot.observation.claims.iter();
+    let mut all = true;
     for claim in claims.filter(|claim| claim.incarnation == incarnation && !claim.servers_removed) {
         let annotations = json!({ SERVERS_REMOVED: "true" });
         let patch = json!({
             "metadata": { "uid": claim.uid, "resourceVersion": claim.version, "annotations": annotations },
         });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch(&claim.name, &params, &Patch::Merge(&patch)).await {
-            Err(error) if is_not_found(&error) => {}
-            other => drop(other.during(|| format!("marking PersistentVolumeClaim {}", claim.name))?),
-        }
-        context.metrics.wrote("PersistentVolumeClaim", "patch");
+        let mark = async {
+            match api.patch(&claim.name, &params, &Patch::Merge(&patch)).await {
+                Err(error) if is_not_found(&error) => {}
+                other => drop(other.during(|| format!("marking PersistentVolumeClaim {}", claim.name))?),
+            }
+            context.metrics.wrote("PersistentVolumeClaim", "patch");
+            Ok(())
+        };
+        let object = ("PersistentVolumeClaim", claim.name.as_str());
+        all &= context.attempt(&snapshot.key(), object, "mark", mark).await?.is_some();
     }
-    Ok(())
+    Ok(all)
 }
 
 async fn stop(
@@ -79,17 +85,17 @@ async fn stop(
     set: &DynamicObject,
     reclaim: Reclaim,
     context: &AgentContext,
-) -> Result<(), Error> {
-    warn!(name = set.name_any(), namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
-    let patch = stop_patch(set, reclaim);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    context
-        .api(&snapshot.namespace(), Kind::StatefulSet)
-        .patch(&set.name_any(), &params, &Patch::Merge(&patch))
-        .await
-        .during(|| format!("stopping the servers of {}", set.name_any()))?;
-    context.metrics.wrote("StatefulSet", "patch");
-    Ok(())
+) -> Result<bool, Error> {
+    let (name, patch) = (set.name_any(), stop_patch(set, reclaim));
+    let stop = async {
+        warn!(name, namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let api = context.api(&snapshot.namespace(), Kind::StatefulSet);
+        api.patch(&name, &params, &Patch::Merge(&patch)).await.during(|| format!("stopping the servers of {name}"))?;
+        context.metrics.wrote("StatefulSet", "patch");
+        Ok(())
+    };
+    Ok(context.attempt(&snapshot.key(), ("StatefulSet", &name), "stop", stop).await?.is_some())
 }
 
 /// Stops all servers of a set for good. Only now may volumes go with their set, if the user said so: the StatefulSet
@@ -104,28 +110,22 @@ fn stop_patch(set: &DynamicObject, reclaim: Reclaim) -> Value {
     })
 }
 
-/// Deletes one object of ours, unless it is being deleted already.
+/// Deletes one object of ours, unless it is being deleted already. False if the API server refuses.
 pub(super) async fn delete(
     snapshot: &MemberSnapshot,
     context: &AgentContext,
     kind: Kind,
     live: &DynamicObject,
-) -> Result<(), Error> {
-    let name = live.name_any();
+) -> Result<bool, Error> {
     if live.metadata.deletion_timestamp.is_some() {
-        return Ok(());
+        return Ok(true);
     }
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: live.uid(), resource_version: live.resource_version() }),
         ..DeleteParams::background()
     };
-    match context.api(&snapshot.namespace(), kind).delete(&name, &params).await {
-        Err(error) if is_not_found(&error) => return Ok(()),
-        other => drop(other.during(|| format!("deleting {} {name}", kind.name()))?),
-    }
-    info!(kind = kind.name(), name, namespace = snapshot.namespace(), "object deleted");
-    context.metrics.wrote(kind.name(), "delete");
-    Ok(())
+    let api = context.api(&snapshot.namespace(), kind);
+    context.delete(&snapshot.key(), &api, (kind.name(), &live.name_any()), &params).await
 }
 
 #[cfg(test)]

@@ -8,18 +8,29 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{context::AgentContext, observe::snapshot::MemberSnapshot};
-use mczk_api::contract::conditions::{ConditionType, Reason};
+use mczk_api::contract::{
+    canonical_json::short_hash,
+    conditions::{ConditionType, Reason},
+};
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error};
 
-/// Writes the status of a decision if it differs from the live one.
-pub(crate) async fn write(snapshot: &MemberSnapshot, decision: &Decision, context: &AgentContext) -> Result<(), Error> {
+/// Writes the status of a decision if it differs from the live one. False if the API server refuses it: servers and locks do not
+/// wait for it.
+pub(crate) async fn write(
+    snapshot: &MemberSnapshot,
+    decision: &Decision,
+    context: &AgentContext,
+) -> Result<bool, Error> {
     let object = &snapshot.observation.object;
     if object.status.as_ref() == Some(&decision.status) {
-        return Ok(());
+        return Ok(true);
     }
-    let value = serde_json::to_value(&decision.status).during(|| "writing the status as JSON".to_owned())?;
-    patch(&object.metadata, &value, context).await
+    let as_json = || "writing the status as JSON".to_owned();
+    let value = serde_json::to_value(&decision.status).during(as_json)?;
+    let (content, write) = (short_hash(&value).during(as_json)?, patch(&object.metadata, &value, context));
+    let key = snapshot.key();
+    Ok(context.attempt(&key, ("The status of ZooKeeper", &key.1), &content, write).await?.is_some())
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running.

@@ -2,8 +2,10 @@
 //! requests larger volumes, since a refusal is an input of the decision.
 
 pub(crate) mod certificates;
+pub(crate) mod next_pod;
 pub(crate) mod nodes;
 pub(crate) mod objects;
+pub(crate) mod pod_failure;
 pub(crate) mod pods;
 pub(crate) mod probes;
 pub(crate) mod servers;
@@ -81,13 +83,16 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
+    next_pod::check_missing(key, &live, &pods, &memory, context).await?;
+    let failures = pod_failure::read((&pods, &claims), &memory.pod_failures, &context.client).await;
+    context.remember(key, |memory| memory.pod_failures.clone_from(&failures));
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let PodNodes { drains, gone } = nodes(&object, list.as_ref(), (&pods, &claims), context).await;
     let observation = Observation {
         sets: live.values().filter_map(objects::server_set).collect(),
-        servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &memory)).collect(),
+        servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &failures, &memory)).collect(),
         probes,
-        refused_probe: memory.refused_probe.clone(),
+        refusals: memory.writes.refusals(),
         claims: claims.iter().filter_map(volumes::claim).collect(),
         refused_deletions: memory.refused_deletions(),
         gone,

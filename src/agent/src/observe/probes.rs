@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
 use tracing::debug;
 
-use crate::observe::pods::failure;
+use crate::observe::pod_failure::failure;
 use mczk_api::{
     contract::{
         labels::{APPLIED_HASH, INCARNATION_LABEL, PREFLIGHT_LABEL},
@@ -61,7 +61,7 @@ async fn probe(pod: &Pod, asked: Option<(&Preflight, &str)>) -> Option<Probe> {
         incarnation: pod.labels().get(INCARNATION_LABEL).cloned().unwrap_or_default(),
         hash: pod.annotations().get(APPLIED_HASH).cloned(),
         ends: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded")),
-        failure: failure(pod).or_else(|| overdue(pod, silent, Timestamp::now())),
+        failure: failure(pod).map(|failure| failure.text()).or_else(|| overdue(pod, silent, Timestamp::now())),
         problems,
     })
 }

@@ -29,6 +29,11 @@ impl MemberSnapshot {
         self.observation.object.namespace().unwrap_or_default()
     }
 
+    /// Namespace and name of the object.
+    pub(crate) fn key(&self) -> (String, String) {
+        (self.namespace(), self.observation.object.name_any())
+    }
+
     /// Stores when something began.
     pub(crate) fn record(&self, memory: &mut Memory, decision: &Decision) {
         let due = matches!(decision.membership, MembershipStep::Publish | MembershipStep::Reconfigure(_));

@@ -21,7 +21,7 @@ use mczk_api::{
     zookeeper::Ensemble,
 };
 use mczk_rules::agent::{decide::observation::Claim, render::amount::bytes};
-use mczk_runtime::failure::{During, Error};
+use mczk_runtime::failure::{During, Error, refusal};
 
 /// Claims of one ensemble.
 pub(crate) async fn read(context: &AgentContext, key: &(String, String)) -> Result<Vec<PersistentVolumeClaim>, Error> {
@@ -69,15 +69,16 @@ pub(super) async fn grow(
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         match api.patch(&name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => context.metrics.wrote("PersistentVolumeClaim", "patch"),
-            Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {
+            Err(error) => {
+                let Some(why) = refusal(&error) else {
+                    return Err(error).during(|| format!("growing PersistentVolumeClaim {name}"));
+                };
                 let message = format!(
-                    "PersistentVolumeClaim {name} does not grow to {size}: {}. Allow its storage class to expand \
-                     volumes, or revert storage.size",
-                    status.message
+                    "PersistentVolumeClaim {name} does not grow to {size}: {why}. Allow its storage class to expand \
+                     volumes, or revert storage.size"
                 );
                 return Ok(Some(Cause { reason: Reason::VolumeNotResized, message }));
             }
-            other => drop(other.during(|| format!("growing PersistentVolumeClaim {name}"))?),
         }
     }
     Ok(None)

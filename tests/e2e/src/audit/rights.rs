@@ -47,6 +47,7 @@ pub const AGENT: &[Rare] = &[
     ("configmaps", &["delete"], "the garbage collector deletes it with its owner"),
     ("secrets", &["create", "patch", "delete"], "TLS for clients, and certificates that are replaced"),
     ("events", &["patch"], "an event comes again"),
+    ("events", &["list"], "a pod is pending for half a minute"),
 ];
 
 /// Rare rights of the operator in its own cluster.

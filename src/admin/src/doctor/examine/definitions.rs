@@ -13,7 +13,7 @@ use crate::{
     register::propagation::policies,
     terminal::field_changes::field_changes,
 };
-use mczk_api::{API_VERSION, VERSION, contract::owned_fields::is_superset_with, crd};
+use mczk_api::{API_VERSION, VERSION, contract::owned_fields::differing_path, crd};
 
 pub(super) const CHECKED: &str =
     "karmada-apiserver and all member clusters serve the definitions of this version of mczk";
@@ -59,7 +59,7 @@ fn problem(live: Option<&CustomResourceDefinition>, wanted: &CustomResourceDefin
         return Some(format!("does not serve {VERSION}"));
     }
     let (live, wanted) = (json!(live.spec), json!(wanted.spec));
-    if is_superset_with(&live, &wanted, |live, wanted| live == wanted) {
+    if differing_path(&live, &wanted, |live, wanted| live == wanted).is_none() {
         return None;
     }
     let differs = first_difference(&live, &wanted);

@@ -28,6 +28,8 @@ event_reasons! {
     CertificateRenewed, Normal; "Nothing";
     /// The agent refuses the spec or cannot apply it.
     Blocked, Warning; "See the condition `Blocked`: the message starts with its reason";
+    /// Another writer changes an object of the agent again and again.
+    ObjectContested, Warning; "See the condition `Contested`: the message starts with its reason";
     /// A server cannot start from its volume.
     VolumeUnusable, Warning; "See the condition `VolumeUnusable`: the message starts with its reason";
     /// The volume of a server fills up.

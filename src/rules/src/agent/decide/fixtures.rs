@@ -28,7 +28,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         sets: vec![],
         servers: vec![],
         probes: vec![],
-        refused_probe: None,
+        refusals: vec![],
         claims: vec![],
         refused_deletions: vec![],
         gone: BTreeSet::new(),

@@ -8,7 +8,7 @@ use crate::agent::{
     decide::{
         accept::{self, Acceptance},
         local_server::LocalServer,
-        observation::{Claim, Observation, RefusedDeletion},
+        observation::{Claim, Observation, Refusal, RefusedDeletion},
         quorum::Quorum,
         replica_floor::Voters,
     },
@@ -152,6 +152,15 @@ impl<'a> LocalEnsemble<'a> {
 
     pub(super) fn lacks_client_certificates(&self) -> bool {
         self.observation.lacks_client_certificates(self.list)
+    }
+
+    /// What a new pod needs to start, and does not find. A dry run accepts the pod nevertheless.
+    pub(super) fn missing_mount(&self) -> Option<String> {
+        let is_mounted =
+            |refusal: &&Refusal| ["ConfigMap", "Secret", "ServiceAccount"].contains(&refusal.kind.as_str());
+        let mut refused = self.observation.refusals.iter().filter(|refusal| !refusal.undone);
+        let refused = refused.find(is_mounted).map(|Refusal { kind, name, .. }| format!("{kind} {name}"));
+        self.lacks_client_certificates().then(|| "certificates for clients".to_owned()).or(refused)
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) mod preflight;
 pub mod probe;
 mod progress;
 pub mod quorum;
+mod refused;
 mod removal;
 pub mod replace;
 pub mod replica_floor;
@@ -78,6 +79,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         replicas: &replicas,
         others: others.as_ref(),
         deletion,
+        refused: refused::refused(observation),
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);
@@ -104,6 +106,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
         replacing: replace::describe(observation, &replace),
+        undone: refused::undone(observation),
         others: (removal.others.clone(), others),
         certificates: client.message,
         expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),

@@ -51,6 +51,19 @@ pub struct Claim {
     pub servers_removed: bool,
 }
 
+/// A change of an object that the API server refuses, or that another writer undoes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// The words of the API server, or who changes what.
+    pub why: String,
+    /// True if another writer undoes it again and again.
+    pub undone: bool,
+}
+
 /// The API server did not delete an object: a right is missing, an admission policy forbids it, or a webhook does not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedDeletion {
@@ -85,8 +98,8 @@ pub struct Observation {
     pub servers: Vec<(String, LocalServer)>,
     /// Probes of this ensemble, of every incarnation.
     pub probes: Vec<Probe>,
-    /// Why the API server refuses the pod of a probe.
-    pub refused_probe: Option<String>,
+    /// What the API server refuses, and what another writer undoes.
+    pub refusals: Vec<Refusal>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
     /// The deletions of claims and pods that failed when they were last tried.

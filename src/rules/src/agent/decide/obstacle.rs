@@ -13,6 +13,8 @@ pub(super) struct ObstacleInputs<'a> {
     /// What users read of other incarnations that live here.
     pub(super) others: Option<&'a String>,
     pub(super) deletion: Deletion,
+    /// What the API server refuses.
+    pub(super) refused: Option<Cause>,
     /// Why a change waits for certificates for clients.
     pub(super) certificates: Option<&'a String>,
 }
@@ -24,6 +26,7 @@ pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Cause> {
     refused(inputs.acceptance)
         .or_else(|| still_votes().filter(|_| inputs.acts))
         .or_else(|| inputs.observed.first().filter(|_| inputs.acts).cloned())
+        .or_else(|| inputs.refused.clone())
         .or_else(|| some(Reason::ClientCertificates, inputs.certificates?))
         .or_else(|| (inputs.deletion == Deletion::Unexpected).then(unexpected_deletion))
         .or_else(|| {

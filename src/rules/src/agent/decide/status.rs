@@ -50,6 +50,8 @@ pub struct AgentStatusInputs<'a> {
     pub draining: Option<Cause>,
     /// A volume that a user wants replaced.
     pub replacing: Option<Cause>,
+    /// Objects that another writer changes again and again.
+    pub undone: Option<Cause>,
     /// Other incarnations that live here and that nothing declares over, and what users read of them.
     pub others: (Vec<OtherIncarnation>, Option<String>),
     /// Why the agent does not accept the newest certificates for clients.
@@ -120,6 +122,7 @@ fn notices(inputs: &AgentStatusInputs<'_>) -> Conditions {
         of(ConditionType::Blocked, inputs.obstacle.clone()),
         of(ConditionType::Draining, inputs.draining.clone()),
         of(ConditionType::Replacing, inputs.replacing.clone()),
+        of(ConditionType::Contested, inputs.undone.clone()),
         of(ConditionType::FormerIncarnation, because(Reason::ServersLeft, &inputs.others.1)),
         of(ConditionType::ClientCertificatesKept, because(Reason::SecretNotAccepted, &inputs.certificates)),
         of(ConditionType::AgentCertificatesExpire, inputs.expiry.clone()),

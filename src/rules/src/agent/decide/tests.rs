@@ -14,7 +14,7 @@ use crate::{
     agent::decide::{
         fixtures::{self, observation, report},
         local_server::LocalServer,
-        observation::{Claim, RefusedDeletion, ServerSet},
+        observation::{Claim, Refusal, RefusedDeletion, ServerSet},
     },
     fixtures::{zookeeper, zookeeper_spec},
     rollout::cluster_spec,
@@ -975,4 +975,78 @@ fn volumes_whose_servers_the_agent_removed_are_no_life() {
     let older = OtherIncarnation { incarnation: "older".into(), servers: 0, volumes: 1 };
     assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[older][..]));
     assert!(cluster.condition("FormerIncarnation").is_some());
+}
+
+/// Each kind of object, at the bootstrap and later. The rest of the decision is as before.
+#[rstest]
+#[case::first_server("StatefulSet", false)]
+#[case::later("StatefulSet", true)]
+#[case::of_clients("Service", true)]
+#[case::pod("Pod", false)]
+#[case::finalizer("ZooKeeper", true)]
+fn a_refused_object_is_reported_in_the_words_of_the_api_server(#[case] kind: &str, #[case] later: bool) {
+    let mut cluster = if later { serving() } else { started(list_in(EnsemblePhase::Bootstrapping, 1, ALL), None) };
+    cluster.assign(2, "r2");
+    let before = cluster.reconcile();
+    let (name, why) = ("zk-abc".to_owned(), "exceeded quota: compute".to_owned());
+    cluster.observation.refusals = vec![Refusal { kind: kind.to_owned(), name, why, undone: false }];
+    let after = cluster.reconcile();
+    let message = cluster.reported().conditions.iter().find(|c| c.type_ == "Blocked").map(|c| c.message.clone());
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "ObjectRefused");
+    assert_eq!(message.unwrap(), format!("{kind} zk-abc is refused: exceeded quota: compute"));
+    assert!(!cluster.complete());
+    assert_eq!((after.membership, after.restart), (before.membership, before.restart));
+}
+
+#[test]
+fn refusals_are_reported_at_the_end_too_and_their_number_is_bounded() {
+    let mut cluster = serving();
+    cluster.list(list_in(EnsemblePhase::Decommissioning, 9, ALL));
+    let refusal = |n: i32| Refusal { kind: "Service".into(), name: format!("s{n}"), why: "no".into(), undone: false };
+    cluster.observation.refusals = (0..9).map(refusal).collect();
+    cluster.reconcile();
+    let blocked = cluster.reported().conditions.iter().find(|c| c.type_ == "Blocked").unwrap();
+    assert!(blocked.message.ends_with("Service s2 is refused: no; and 6 more"), "{}", blocked.message);
+}
+
+/// Its servers are as the spec declares, so the rollout goes on.
+#[test]
+fn what_another_writer_undoes_is_reported_and_blocks_nothing() {
+    let mut cluster = serving();
+    let why = "tuner changes spec.template.spec.tolerations".to_owned();
+    cluster.observation.refusals =
+        vec![Refusal { kind: "StatefulSet".into(), name: "zk-abc".into(), why, undone: true }];
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(cluster.condition("Contested").unwrap(), ("True".into(), "ChangedByOthers".into()));
+}
+
+/// A dry run accepts a pod that could not start: the agent would stop a server for nothing.
+#[rstest]
+#[case::mounted("ConfigMap", true)]
+#[case::account("ServiceAccount", true)]
+#[case::certificates("Secret", true)]
+#[case::of_others("Service", false)]
+#[case::surplus("The deletion of ConfigMap", false)]
+fn a_server_stays_while_an_object_is_refused_that_its_next_pod_mounts(
+    #[case] kind: &str,
+    #[case] stays: bool,
+    #[values(true, false)] held: bool,
+    #[values(true, false)] with_volume: bool,
+) {
+    let mut cluster = going(with_volume, held);
+    let (name, why) = ("zk-abc-r1".to_owned(), "no more of these".to_owned());
+    cluster.observation.refusals = vec![Refusal { kind: kind.to_owned(), name, why, undone: false }];
+    let decision = cluster.reconcile();
+    let goes = matches!(decision.replace, ReplaceStep::Delete(_))
+        || matches!(decision.restart, RestartStep::RestartServing { .. });
+    assert_eq!(goes, !stays, "{decision:?}");
+    if stays && held && !with_volume {
+        assert!(matches!(decision.restart, RestartStep::Release(_)), "{decision:?}");
+    }
+    let waits = |why: &str| why.contains(&format!("{kind} zk-abc-r1"));
+    match (&decision.replace, &decision.restart) {
+        (ReplaceStep::Wait(why), _) | (ReplaceStep::Nothing, RestartStep::Wait(why)) => assert!(waits(why), "{why}"),
+        _ => {}
+    }
 }

@@ -17,8 +17,9 @@ use mczk_api::contract::conditions::{ConditionStatus, ConditionType, Reason, fin
 const REPEATS_AFTER: Duration = Duration::from_secs(60);
 
 /// The conditions that are warnings while they are true, with the reasons of their events.
-const WARNINGS: [(ConditionType, AgentEventReason); 6] = [
+const WARNINGS: [(ConditionType, AgentEventReason); 7] = [
     (ConditionType::Blocked, AgentEventReason::Blocked),
+    (ConditionType::Contested, AgentEventReason::ObjectContested),
     (ConditionType::VolumeUnusable, AgentEventReason::VolumeUnusable),
     (ConditionType::DiskPressure, AgentEventReason::DiskPressure),
     (ConditionType::Draining, AgentEventReason::DrainBlocked),

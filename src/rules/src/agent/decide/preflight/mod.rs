@@ -11,7 +11,7 @@ use kube_core::ResourceExt;
 use serde_json::Value;
 
 use crate::agent::{
-    decide::{accept::remedy_for_name, observation::Observation, probe::Probe},
+    decide::{accept::remedy_for_name, observation::Observation, probe::Probe, refused},
     render::{object::Object, preflight as render},
 };
 use mczk_api::{
@@ -75,8 +75,7 @@ fn run(observation: &Observation, request: &Preflight, (objects, pod): (Vec<Obje
         (None, Some(failure)) => Some(report::failed(request, &format!("Pod {}: {failure}", probe.name))),
         (None, None) => None,
     });
-    let refused = observation.refused_probe.as_ref().filter(|_| current.is_none());
-    let refused = refused.map(|why| report::failed(request, why));
+    let refused = refused::refused(observation).map(|cause| report::failed(request, &cause.message));
     ProbePlan {
         remove: all().filter(|probe| !is_current(probe)).map(names).collect(),
         // A former pod has the same name. It is gone before the next reconcile.

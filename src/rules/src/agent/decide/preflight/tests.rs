@@ -10,7 +10,7 @@ use crate::{
         decide,
         decision::{Decision, Requeue},
         fixtures::{claim, list, observation},
-        observation::ServerSet,
+        observation::{Refusal, ServerSet},
     },
     fixtures::zookeeper,
 };
@@ -218,8 +218,9 @@ fn objects_of_servers_are_no_leftovers() {
 #[test]
 fn a_refused_pod_is_reported_and_tried_again() {
     let mut observation = asked();
-    observation.refused_probe = Some("Pod zk-abc123-0 is refused: exceeded quota".to_owned());
+    let (kind, name, why) = ("Pod".to_owned(), "zk-abc123-0".to_owned(), "exceeded quota".to_owned());
+    observation.refusals = vec![Refusal { kind, name, why, undone: false }];
     let probes = decided(&observation).probes;
     assert!(probes.create.is_some());
-    assert_eq!(probes.report.unwrap().failure, observation.refused_probe);
+    assert_eq!(probes.report.unwrap().failure.as_deref(), Some("Pod zk-abc123-0 is refused: exceeded quota"));
 }

@@ -46,10 +46,11 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
 
 /// The deletion that the servers allow, unless something else speaks against it.
 fn unless_delayed(ensemble: &LocalEnsemble<'_>, deletion: VolumeDeletion) -> ReplaceStep {
-    let why = match refused(ensemble.observation, &deletion) {
-        Some(refused) if refused.is_recent() => refused.why.as_str(),
+    let mount = ensemble.missing_mount().map(|mount| format!("it waits for {mount}"));
+    let why = match (refused(ensemble.observation, &deletion), &mount) {
+        (Some(refused), _) if refused.is_recent() => refused.why.as_str(),
         // The new pod could not start.
-        _ if ensemble.lacks_client_certificates() => "certificates for clients have not reached this cluster",
+        (_, Some(mount)) => mount.as_str(),
         _ if !ensemble.sets_are_current() => "the StatefulSet controller has not seen the newest spec",
         _ if deletion.held && ensemble.observation.locked_for >= restart::LOCK_LIMIT => {
             "it held the restart lock for too long. Other servers come first"

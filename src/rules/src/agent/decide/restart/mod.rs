@@ -34,24 +34,24 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
             step => step,
         };
     }
-    match next_step(inputs) {
-        RestartStep::RestartServing { held: true, .. } if ensemble.lacks_client_certificates() => {
+    match (next_step(inputs), ensemble.missing_mount()) {
+        (RestartStep::RestartServing { held: true, .. }, Some(_)) => {
             lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
         }
-        RestartStep::Restart { .. } | RestartStep::RestartServing { .. } if ensemble.lacks_client_certificates() => {
-            RestartStep::Wait("Waiting for certificates for clients".to_owned())
+        (RestartStep::Restart { .. } | RestartStep::RestartServing { .. }, Some(mount)) => {
+            RestartStep::Wait(format!("Waiting for {mount}"))
         }
-        RestartStep::Restart { .. } | RestartStep::RestartServing { .. } if !ensemble.sets_are_current() => {
+        (RestartStep::Restart { .. } | RestartStep::RestartServing { .. }, None) if !ensemble.sets_are_current() => {
             wait_for_sets()
         }
         // The server does not come back, or its deletion was refused: other agents may restart theirs.
-        RestartStep::Wait(why) => match lock {
+        (RestartStep::Wait(why), _) => match lock {
             Some(lock) if observation.locked_for >= LOCK_LIMIT || ensemble.is_refused(lock.server) => {
                 RestartStep::Release(lock.clone())
             }
             _ => RestartStep::Wait(why),
         },
-        step => step,
+        (step, _) => step,
     }
 }
 
