@@ -85,7 +85,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
+.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper test-firewall zookeeper \
 	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
@@ -176,9 +176,15 @@ test-admin: require-test-cargo ## The tests of src/admin: 1 min
 
 test-zookeeper: require-test-zookeeper zookeeper $(LINEARIZABLE) ## `mczk server` with real ZooKeeper processes, and power losses: 7 min
 	@$(PROGRESS) -o "power losses at every operation" $(CARGO) test --workspace --lib -- --ignored power_loss
-	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
+	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --skip firewall --test-threads=3
 	@$(PROGRESS) -o "registers with ZooKeeper" env MCZK_TEST_ZOOKEEPER_LIB="$(ZOOKEEPER_LIB)" \
 		MCZK_TEST_LINEARIZABLE="$(LINEARIZABLE)" $(CARGO) test --workspace --lib -- --ignored registers_of
+
+# They share one kernel's parameters, so one runs after the other.
+test-firewall: require-test-firewall zookeeper ## Elections behind a firewall that forgets idle connections (root): 3 min
+	@$(BUILD)
+	@MCZK_BIN="$(MCZK)" $(PROGRESS) -o "elections behind a firewall" unshare --net $(CARGO) test --workspace --test server_zookeeper firewall -- \
+		--ignored --test-threads=1 --nocapture
 
 test-dashboard: require-test-dashboard $(BROWSER_MODULES)/.complete ## The web page in headless Chromium, with axe: 3 min
 	@$(PROGRESS) -o "the dashboard in Chromium" env MCZK_TEST_BROWSER_MODULES="$(BROWSER_MODULES)" \

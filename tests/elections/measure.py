@@ -4,6 +4,8 @@
   measure.py power    the leader and another server lose power; their addresses are silent, and so is the DNS server for their
                       names. With --dns answers, the names still have their addresses.
   measure.py stop     one leader stops as `mczk server` stops it, another one by kill -9; the ratio of the pauses.
+  measure.py forgets  as power, behind a firewall that forgets connections to the election port when they are idle for --idle
+                      seconds, and drops the packets of connections that it does not know. Every server is behind it.
 
 Settings and flags are those of `mczk server`, read from its source. --set, --security, --resolver and --last-words replace
 them, for example to measure former ones. Needs root. It stops its own processes alone, and removes its namespaces.
@@ -47,7 +49,7 @@ def defaults():
 def arguments():
     security = source("rules/src/server/jvm.rs", r'SECURITY_PROPERTIES: &str = "([^"]*)"')[0].replace("\\n", "\n")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=["power", "stop"])
+    parser.add_argument("case", choices=["power", "stop", "forgets"])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--dns", choices=["silent", "answers"], default="silent")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of zoo.cfg")
@@ -55,6 +57,8 @@ def arguments():
     parser.add_argument("--resolver", default=source("rules/src/server/jvm.rs", r'ONE_ATTEMPT: &str = "([^"]*)"')[0], help="RES_OPTIONS")
     words = int(source("server/src/process.rs", r"LAST_WORDS: Duration = Duration::from_millis\((\d+)\)")[0])
     parser.add_argument("--last-words", type=int, default=words, help="milliseconds from SIGTERM to SIGKILL")
+    parser.add_argument("--idle", type=int, default=40, help="seconds after which the firewall forgets an idle connection")
+    parser.add_argument("--sysctl", action="append", metavar="NAME=VALUE", help="of the pod, in place of its own ones")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     return parser.parse_args()
 
@@ -77,6 +81,12 @@ def address(server):
     return f"10.99.{server}.2"
 
 
+def pod_sysctls():
+    """The kernel's parameters in a pod of mczk, or those that replace them."""
+    rendered = source("api/src/contract/pod_layout.rs", r'\("(net\.[\w.]+)", "(\d+)"\)')
+    return ["=".join(pair) for pair in rendered] if ARGS.sysctl is None else [pair for pair in ARGS.sysctl if pair]
+
+
 def connect_network():
     run("ip", "netns", "add", ROUTER)
     inside(ROUTER, "sysctl", "-qw", "net.ipv4.ip_forward=1")
@@ -84,6 +94,12 @@ def connect_network():
     for hook in ["forward", "output"]:
         rules += f"chain {hook} {{ type filter hook {hook} priority 0; ip saddr @dead drop; ip daddr @dead drop; }}\n"
     inside(ROUTER, "nft", "-f", "-", text=f"table inet power {{\n{rules}}}\n")
+    if ARGS.case == "forgets":
+        # A packet that opens no connection and belongs to none is invalid, unless conntrack is loose.
+        conntrack = [f"net.netfilter.nf_conntrack_tcp_{name}" for name in ["loose=0", f"timeout_established={ARGS.idle}"]]
+        inside(ROUTER, "sysctl", "-qw", *conntrack)
+        rules = "".join(f"tcp {side} 3888 ct state invalid counter drop; " for side in ["sport", "dport"])
+        inside(ROUTER, "nft", "-f", "-", text=f"table inet firewall {{\nchain forward {{ type filter hook forward priority 1; {rules}}}\n}}\n")
     for server in SERVERS:
         name, link = f"{RUN}{server}", f"{RUN}v{server}"
         run("ip", "netns", "add", name)
@@ -92,6 +108,8 @@ def connect_network():
             inside(place, "ip", "addr", "add", f"10.99.{server}.{last}/24", "dev", device)
             inside(place, "ip", "link", "set", device, "up")
         inside(name, "ip", "link", "set", "lo", "up")
+        if pod_sysctls():
+            inside(name, "sysctl", "-qw", *pod_sysctls())
         inside(name, "ip", "route", "add", "default", "via", f"10.99.{server}.1")
         # `ip netns exec` mounts it over the machine's own. The options are those of a pod of mczk.
         etc = pathlib.Path("/etc/netns") / name
@@ -337,7 +355,9 @@ def main():
     pauses, others, killed = [], [], []
     for number in range(1, ARGS.rounds + 1):
         first = leader()
-        if ARGS.case == "power":
+        if ARGS.case == "forgets":
+            time.sleep(ARGS.idle + 10)
+        if ARGS.case in ("power", "forgets"):
             victims = [first, random.choice([server for server in SERVERS if server != first])]
             pause, led, elections = fails(writer, victims, power)
             others.append(led)
@@ -355,7 +375,7 @@ def main():
     summary("pause", pauses)
     if killed:
         summary("pause after kill -9", killed)
-    summary("until a leader has its quorum" if ARGS.case == "power" else "ratio", others)
+    summary("ratio" if ARGS.case == "stop" else "until a leader has its quorum", others)
 
 
 main()

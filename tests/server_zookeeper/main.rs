@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod authority;
+mod firewall;
 mod power_loss;
 #[path = "../program/mod.rs"]
 mod program;

@@ -62,6 +62,7 @@ fn with_tls_between_servers() {
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=1
     quorumCnxnTimeoutMs=3000
+    tcpKeepAlive=true
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
     dataDir=/data/active/data
     dynamicConfigFile=/data/active/conf/zoo.cfg.dynamic.100000000
@@ -100,6 +101,7 @@ fn with_tls_for_clients_and_settings_of_users() {
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=1
     quorumCnxnTimeoutMs=3000
+    tcpKeepAlive=true
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
     maxClientCnxns=200
     dataDir=/data/active/data

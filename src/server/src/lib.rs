@@ -18,6 +18,7 @@ mod bounded_line;
 mod client_certificates;
 pub mod control;
 mod disk;
+mod election_connections;
 mod four_letter_words;
 mod generation;
 mod launch;

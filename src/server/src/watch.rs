@@ -11,13 +11,18 @@ use tracing::{error, warn};
 
 use crate::{
     assigned_config::AssignedConfig,
+    election_connections::forgotten,
+    four_letter_words,
     generation::Generation,
     output::{LastLines, Unreadable},
     refusal::PortRefusal,
     session::{ServerObservation, Sessions},
     supervisor::{Supervisor, newer},
 };
-use mczk_api::{contract::control_api::Configuration, zookeeper::Ensemble};
+use mczk_api::{
+    contract::control_api::{Configuration, Mode},
+    zookeeper::Ensemble,
+};
 use mczk_rules::server::start;
 
 /// Interval of observations.
@@ -88,6 +93,9 @@ impl Watch<'_> {
             if matches!(unreadable, Some(Unreadable::TooLong(_))) {
                 return Some("ZooKeeper cannot read a long record");
             }
+            if self.is_cut_off().await {
+                return Some("the network drops the packets of an open election connection");
+            }
             return self.closed_port().await;
         };
         self.closed_since = None;
@@ -156,6 +164,20 @@ impl Watch<'_> {
         self.closed_since = if is_closed { self.closed_since.or_else(|| Some(Instant::now())) } else { None };
         let failed = self.closed_since.is_some_and(|since| since.elapsed() > CLOSED);
         (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
+    }
+
+    /// True if the server looks for a leader, and sends in vain to a server that it could reach by a new connection.
+    async fn is_cut_off(&self) -> bool {
+        if self.started.elapsed() < LONG_RUN
+            || four_letter_words::ask(self.server.client_address()).await.mode != Some(Mode::Looking)
+        {
+            return false;
+        }
+        let forgotten = forgotten().await;
+        if let Some(server) = forgotten {
+            warn!(%server, "a firewall may have forgotten an idle connection to the election port of this server");
+        }
+        forgotten.is_some()
     }
 
     async fn update_client_address(&mut self, sessions: &Sessions, observation: &ServerObservation) {

@@ -45,6 +45,14 @@ pub const PROBE_PORT: u16 = 8080;
 /// Port of [`super::control_api`].
 pub const CONTROL_PORT: u16 = 8443;
 
+/// Parameters of the kernel in a server's pod: a connection to an election port carries a packet every 5 s while it is idle, and
+/// ends after 10 s without an answer. Kubernetes calls them safe since 1.29.
+pub const KEEPALIVE: [(&str, &str); 3] = [
+    ("net.ipv4.tcp_keepalive_time", "5"),
+    ("net.ipv4.tcp_keepalive_intvl", "1"),
+    ("net.ipv4.tcp_keepalive_probes", "5"),
+];
+
 /// The data volume.
 pub const DATA: &str = "/data";
 /// Folder below [`DATA`] of the incarnation and id that the volume serves. Older data is set aside next to it.

@@ -3,9 +3,11 @@
 //! `start` decides how a server starts. `permitted_step` decides which membership steps the ensemble takes, and `volume_age`
 //! whether the data volume is an old copy, by what its `files` prove. The contents of files are `zoo_cfg`, `dynamic_configuration` and `jvm`;
 //! `credentials` finds what no message may quote, and `zookeeper_log` makes events of the lines of `ZooKeeper`.
+//! `election_connections` finds connections that the network has forgotten.
 
 pub mod credentials;
 pub mod dynamic_configuration;
+pub mod election_connections;
 pub mod files;
 pub mod jvm;
 pub mod paths;

@@ -18,8 +18,9 @@ use mczk_api::{
 /// while the leader waits for them as long as for a snapshot: `leader.maxTimeToWaitForEpoch` shortens this. A TLS connection
 /// to a silent server takes a minute to close, which must not delay an election: `closeSocketAsync`. A silent connection to the
 /// election port must not delay one either: `quorumCnxnTimeoutMs`, by default `syncLimit`. Volumes fill up in less than twelve
-/// hours: `autopurge.purgeInterval`, in hours.
-const DEFAULTS: [(&str, &str); 10] = [
+/// hours: `autopurge.purgeInterval`, in hours. Connections to election ports are idle between elections, and a firewall may forget
+/// them: `tcpKeepAlive`, at the intervals of `pod_layout::KEEPALIVE`.
+const DEFAULTS: [(&str, &str); 11] = [
     ("tickTime", "2000"),
     ("initLimit", "30"),
     ("syncLimit", "5"),
@@ -29,6 +30,7 @@ const DEFAULTS: [(&str, &str); 10] = [
     ("autopurge.snapRetainCount", "3"),
     ("autopurge.purgeInterval", "1"),
     ("quorumCnxnTimeoutMs", "3000"),
+    ("tcpKeepAlive", "true"),
     ("metricsProvider.className", "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"),
 ];
 

@@ -10,8 +10,8 @@ use mczk_api::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
-            CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, KEYS, METRICS_PORT, PROBE_PORT, PROGRAM,
-            QUORUM_PORT, QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
+            CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, KEEPALIVE, KEYS, METRICS_PORT, PROBE_PORT,
+            PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
         },
     },
     pod::{Scheduling, ServerTemplate},
@@ -65,6 +65,7 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
             "fsGroup": USER,
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": { "type": "RuntimeDefault" },
+            "sysctls": KEEPALIVE.map(|(name, value)| json!({ "name": name, "value": value })),
         },
         "initContainers": [program_container(source)],
         "containers": [zookeeper_container(source)],
