@@ -60,6 +60,10 @@ pub struct PreflightReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub more: Option<i32>,
+    /// Service mesh that has a proxy in the probe's pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub mesh: Option<String>,
 }
 
 /// Name or port that a cluster does not reach.
@@ -97,6 +101,10 @@ pub enum ProblemKind {
     Unreachable,
     /// Another program or another cluster answers.
     WrongServer,
+    /// Small packets pass, and large ones are lost: the path MTU.
+    LargePacketsLost,
+    /// A name that no server has gets an address too: a wildcard record.
+    AnyNameResolves,
 }
 
 impl ProblemKind {
@@ -109,6 +117,8 @@ impl ProblemKind {
             Self::TimedOut => "TimedOut",
             Self::Unreachable => "Unreachable",
             Self::WrongServer => "WrongServer",
+            Self::LargePacketsLost => "LargePacketsLost",
+            Self::AnyNameResolves => "AnyNameResolves",
         }
     }
 }

@@ -3,11 +3,13 @@
 // What is not reachable outside the crate is not `pub`, so rustc finds dead code.
 #![warn(unreachable_pub)]
 
+pub mod any_certificate;
 pub mod api_requests;
 pub mod authority_verifier;
 pub mod client_certificates;
 pub mod closing;
 mod connections;
+pub mod conversation;
 mod dual_stack;
 pub mod election;
 pub mod event_queue;

@@ -1,6 +1,10 @@
 //! Reads probes: their pods, and what they found.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use futures::future::join_all;
 use k8s_openapi::{
@@ -16,12 +20,14 @@ use crate::observe::pod_failure::failure;
 use mczk_api::{
     contract::{
         labels::{APPLIED_HASH, INCARNATION_LABEL, PREFLIGHT_LABEL},
+        mesh::mesh_of,
         pod_layout::{CONTROL_PORT, PROBE_PORT},
         preflight::{PreflightAnswer, greeted_by},
     },
     preflight::{NetworkProblem, Preflight},
 };
 use mczk_rules::agent::decide::probe::Probe;
+use mczk_runtime::conversation::{Heard, hear};
 
 /// Time limit of an answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,8 +68,15 @@ async fn probe(pod: &Pod, asked: Option<(&Preflight, &str)>) -> Option<Probe> {
         hash: pod.annotations().get(APPLIED_HASH).cloned(),
         ends: pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded")),
         failure: failure(pod).map(|failure| failure.text()).or_else(|| overdue(pod, silent, Timestamp::now())),
+        mesh: mesh(pod),
         problems,
     })
+}
+
+/// The service mesh that has a proxy in a pod.
+fn mesh(pod: &Pod) -> Option<&'static str> {
+    let containers = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    mesh_of(containers.map(|container| container.name.as_str()).chain(pod.annotations().keys().map(String::as_str)))
 }
 
 /// Why a probe has no result, once it has had time to start and to open its ports.
@@ -85,9 +98,15 @@ fn overdue(pod: &Pod, silent: Option<String>, now: Timestamp) -> Option<String> 
 /// # Errors
 /// Which port does not answer as it should.
 async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<Option<Vec<NetworkProblem>>, String> {
-    let greeting = answer(address, CONTROL_PORT).await?;
+    let other = || format!("another program answers the agent on its port {CONTROL_PORT}");
+    let address: IpAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
+    let greeting = match hear(SocketAddr::new(address, CONTROL_PORT)).await {
+        Heard::All(text) | Heard::TextAlone(text) => text,
+        Heard::Nothing(io::ErrorKind::InvalidData) => return Err(other()),
+        Heard::Nothing(error) => return Err(unreached(CONTROL_PORT, error)),
+    };
     if greeted_by(&greeting, &request.incarnation) != Some(cluster) {
-        return Err(format!("another program answers the agent on its port {CONTROL_PORT}"));
+        return Err(other());
     }
     findings(&answer(address, PROBE_PORT).await?, &request.round, cluster)
 }
@@ -103,7 +122,7 @@ fn findings(answer: &str, round: &str, cluster: &str) -> Result<Option<Vec<Netwo
 }
 
 /// Everything that a port sends.
-async fn answer(address: &str, port: u16) -> Result<String, String> {
+async fn answer(address: IpAddr, port: u16) -> Result<String, String> {
     let read = async {
         let stream = TcpStream::connect((address, port)).await?;
         let mut text = String::new();
@@ -115,12 +134,13 @@ async fn answer(address: &str, port: u16) -> Result<String, String> {
         Ok(Err(error)) => error,
         Err(_) => io::ErrorKind::TimedOut.into(),
     };
-    debug!(address, port, %error, "the probe does not answer");
-    // The text of other errors names the address, which changes.
-    Err(format!(
-        "the agent does not reach its port {port}: {}. Allow connections from the agent to the pod",
-        error.kind()
-    ))
+    debug!(%address, port, %error, "the probe does not answer");
+    Err(unreached(port, error.kind()))
+}
+
+/// Why the agent does not reach a port. The text of an error names the address, which changes.
+fn unreached(port: u16, error: io::ErrorKind) -> String {
+    format!("the agent does not reach its port {port}: {error}. Allow connections from the agent to the pod")
 }
 
 #[cfg(test)]
@@ -128,10 +148,11 @@ async fn answer(address: &str, port: u16) -> Result<String, String> {
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
-    use tokio::{io::AsyncWriteExt, net::TcpListener};
+    use tokio::net::TcpListener;
 
     use super::*;
     use mczk_api::contract::preflight::{greeting, request};
+    use mczk_runtime::conversation;
 
     fn pod(status: &Value) -> Pod {
         let metadata = json!({ "name": "zk-abc-0", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" });
@@ -163,6 +184,17 @@ mod tests {
         assert_eq!(overdue(&pod(&status), silent.map(str::to_owned), now).as_deref(), expected);
     }
 
+    #[test]
+    fn the_mesh_of_a_pod_is_known_by_its_containers_and_annotations() {
+        let pod = |spec: Value| serde_json::from_value::<Pod>(spec).unwrap();
+        let own = json!({ "name": "probe" });
+        assert_eq!(mesh(&pod(json!({ "spec": { "containers": [own] } }))), None);
+        let native = json!({ "containers": [own], "initContainers": [{ "name": "istio-proxy" }] });
+        assert_eq!(mesh(&pod(json!({ "spec": native }))), Some("Istio"));
+        let ambient = json!({ "annotations": { "ambient.istio.io/redirection": "enabled" } });
+        assert_eq!(mesh(&pod(json!({ "metadata": ambient }))), Some("Istio (ambient)"));
+    }
+
     #[rstest]
     #[case::passed(r#"{"round":"r","cluster":"m1","problems":[]}"#, Ok(Some(vec![])))]
     #[case::not_yet(r#"{"round":"r","cluster":"m1"}"#, Ok(None))]
@@ -186,8 +218,9 @@ mod tests {
         assert!(closed.contains("port 8443: connection refused"), "{closed}");
         let listener = TcpListener::bind((ADDRESS, CONTROL_PORT)).await.unwrap();
         let task = tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                stream.write_all(greeting("abc", "m1").as_bytes()).await.unwrap();
+            while let Ok((stream, _)) = listener.accept().await {
+                let tls = conversation::acceptor().unwrap();
+                conversation::answer(stream, &tls, &greeting("abc", "m1")).await.unwrap();
             }
         });
         let closed = results(ADDRESS, &request, "m1").await.unwrap_err();

@@ -12,6 +12,7 @@ pub mod event_reasons;
 pub mod former_incarnations;
 pub mod labels;
 pub mod loaded_certificates;
+pub mod mesh;
 pub mod naming;
 pub mod operator_rights;
 pub mod owned_fields;

@@ -58,6 +58,14 @@ fn round_of(request: &Preflight) -> serde_json::Result<String> {
     short_hash(&(&request.incarnation, &request.names))
 }
 
+/// A name that would belong to a server, and that no server has. `None` if the name of the first server does not contain that of
+/// its pod.
+#[must_use]
+pub fn impossible_name(host: &str, incarnation: &str) -> Option<String> {
+    let pod = format!("{incarnation}-0");
+    host.contains(&pod).then(|| host.replacen(&pod, &format!("{incarnation}-none"), 1))
+}
+
 /// The line that the probe of a cluster sends to each connection.
 #[must_use]
 pub fn greeting(incarnation: &str, cluster: &str) -> String {
@@ -91,6 +99,17 @@ mod tests {
     #[case::another_program("HTTP/1.1 400 Bad Request\n", None)]
     fn a_greeting_names_its_cluster(#[case] line: &str, #[case] expected: Option<&str>) {
         assert_eq!(greeted_by(line, "abc123"), expected);
+    }
+
+    #[rstest]
+    #[case::mcs(
+        "zk-abc123-0.m1.zk-abc123.ns.svc.clusterset.local",
+        Some("zk-abc123-none.m1.zk-abc123.ns.svc.clusterset.local")
+    )]
+    #[case::custom("m1-zk-abc123-0.example.org", Some("m1-zk-abc123-none.example.org"))]
+    #[case::without_the_pod("m1.example.org", None)]
+    fn no_server_has_the_impossible_name(#[case] host: &str, #[case] expected: Option<&str>) {
+        assert_eq!(impossible_name(host, "abc123").as_deref(), expected);
     }
 
     #[test]

@@ -15,7 +15,10 @@ use mczk_api::{
     },
     preflight::ServerName,
 };
-use mczk_runtime::process::{Process, ProcessEnding, listen};
+use mczk_runtime::{
+    conversation,
+    process::{Process, ProcessEnding, listen},
+};
 use mczk_server::{
     preflight::{Results, Targets, answer, check},
     resolver::Resolver,
@@ -69,17 +72,19 @@ impl Probe {
 
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
+        let tls = conversation::acceptor()?;
         for port in PORTS {
             let listener = listen("--address", SocketAddr::new(self.address, port))?;
             let text = greeting(&self.incarnation, &self.cluster);
-            process.spawn_last("a server's port", answer(listener, move || text.clone(), process.last_shutdown()));
+            let answers = answer(listener, move || text.clone(), Some(tls.clone()), process.last_shutdown());
+            process.spawn_last("a server's port", answers);
         }
         let results = Results::default();
         let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT))?;
         let request = request(&self.incarnation, self.targets.clone())?;
         let (read, cluster) = (results.clone(), self.cluster.clone());
         let text = move || read.to_json(&request.round, &cluster);
-        process.spawn_last("the results", answer(listener, text, process.last_shutdown()));
+        process.spawn_last("the results", answer(listener, text, None, process.last_shutdown()));
         let resolver = self.hosts.map_or(Resolver::System, Resolver::File);
         let targets = Targets { incarnation: self.incarnation, names: self.targets, resolver };
         let checks = check(targets, results, process.shutdown());

@@ -65,6 +65,21 @@ fn problem(to: &str, more: &Value) -> Value {
     [passed(&["m2", "m3"]), vec![("m1", problem("m2", &json!({ "problem": "WrongServer", "port": 8443, "answered": "m3" })))]].concat(),
     "NetworkBroken", "m1 to m2: zk-0.m2 port 8443: WrongServer (cluster m3 answers). Mend"
 )]
+#[case::large_packets(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m2", &json!({ "problem": "LargePacketsLost", "port": 2888 })))]].concat(),
+    "NetworkBroken", "LargePacketsLost. Large packets are lost: lower the MTU of the pods"
+)]
+#[case::wildcard(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m2", &json!({ "problem": "AnyNameResolves" })))]].concat(),
+    "NetworkBroken", "zk-0.m2: AnyNameResolves. DNS has an address for a name that no server has"
+)]
+#[case::mesh_in_another_cluster(
+    vec![
+        ("m1", json!({ "mesh": "Linkerd" })), ("m2", json!({})),
+        ("m3", problem("m1", &json!({ "problem": "TimedOut", "port": 3888 }))),
+    ],
+    "NetworkBroken", "Pods have a proxy of Linkerd, which may hold connections of servers: in spec.template.metadata, set"
+)]
 #[case::more_than_a_report_names(
     [passed(&["m1", "m2"]), vec![("m3", {
         let mut report = problem("m1", &json!({ "problem": "NoSuchName" }));

@@ -3,26 +3,17 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    time::Duration,
 };
 
 use futures::future::join_all;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
-    net::TcpStream,
-    time::timeout,
-};
 
 use crate::resolver::Resolver;
 use mczk_api::{
-    contract::preflight::{PORTS, greeted_by},
+    contract::preflight::{PORTS, greeted_by, impossible_name},
     preflight::{NetworkProblem, ProblemKind, ServerName},
 };
+use mczk_runtime::conversation::{Heard, hear};
 
-/// Time limit of a connection, and of its answer.
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer, in bytes.
-const MAX_ANSWER: u64 = 256;
 /// Most addresses of one name that a probe tries.
 const MAX_ADDRESSES: usize = 16;
 
@@ -36,13 +27,6 @@ pub struct Targets {
     pub resolver: Resolver,
 }
 
-/// What one connection showed.
-#[derive(Debug)]
-enum Dialled {
-    Answer(String),
-    Failed(io::ErrorKind),
-}
-
 /// Every problem of a name and its ports.
 pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<NetworkProblem> {
     let addresses = match targets.resolver.resolve(&name.host).await {
@@ -53,6 +37,11 @@ pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<Networ
             return vec![problem(name, None, (kind, None))];
         }
     };
+    if let Some(impossible) = impossible_name(&name.host, &targets.incarnation)
+        && targets.resolver.resolve(&impossible).await.is_ok()
+    {
+        return vec![problem(name, None, (ProblemKind::AnyNameResolves, None))];
+    }
     let mut problems = Vec::new();
     for port in PORTS {
         let found = of_port(&addresses, port, &targets.incarnation, &name.cluster).await;
@@ -71,7 +60,7 @@ type Wrong = (ProblemKind, Option<String>);
 /// The problem of a port, over all addresses of the name.
 async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &str) -> Option<Wrong> {
     let tries = addresses.iter().copied().take(MAX_ADDRESSES).map(|address| async move {
-        let seen = connect(SocketAddr::new(address, port)).await;
+        let seen = hear(SocketAddr::new(address, port)).await;
         judge(&seen, incarnation, cluster)
     });
     verdict(join_all(tries).await)
@@ -88,34 +77,22 @@ fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
     problems.into_iter().nth(at)
 }
 
-async fn connect(address: SocketAddr) -> Dialled {
-    let line = async {
-        let stream = TcpStream::connect(address).await?;
-        let mut line = Vec::new();
-        BufReader::new(stream.take(MAX_ANSWER)).read_until(b'\n', &mut line).await?;
-        Ok::<_, io::Error>(String::from_utf8_lossy(&line).into_owned())
-    };
-    match timeout(TIMEOUT, line).await {
-        Ok(Ok(line)) => Dialled::Answer(line),
-        Ok(Err(error)) => Dialled::Failed(error.kind()),
-        Err(_) => Dialled::Failed(io::ErrorKind::TimedOut),
-    }
-}
-
 /// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
-fn judge(seen: &Dialled, incarnation: &str, cluster: &str) -> Option<Wrong> {
+fn judge(seen: &Heard, incarnation: &str, cluster: &str) -> Option<Wrong> {
     match seen {
-        Dialled::Answer(line) => match greeted_by(line, incarnation) {
-            Some(answered) if answered == cluster => None,
+        Heard::All(line) | Heard::TextAlone(line) => match greeted_by(line, incarnation) {
+            Some(answered) if answered == cluster => {
+                matches!(seen, Heard::TextAlone(_)).then_some((ProblemKind::LargePacketsLost, None))
+            }
             answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned))),
         },
-        Dialled::Failed(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
-        Dialled::Failed(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
-        // Another program ended the connection.
-        Dialled::Failed(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+        Heard::Nothing(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
+        Heard::Nothing(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
+        // Another program ended the connection, or speaks no TLS.
+        Heard::Nothing(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
             Some((ProblemKind::WrongServer, None))
         }
-        Dialled::Failed(_) => Some((ProblemKind::Unreachable, None)),
+        Heard::Nothing(_) => Some((ProblemKind::Unreachable, None)),
     }
 }
 
@@ -128,18 +105,21 @@ mod tests {
     use super::*;
     use crate::preflight::answer;
     use mczk_api::contract::preflight::greeting;
-    use mczk_runtime::shutdown;
+    use mczk_runtime::{conversation, shutdown};
 
     #[rstest]
-    #[case::own(Dialled::Answer(greeting("abc123", "m2")), None)]
-    #[case::another_cluster(Dialled::Answer(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
-    #[case::another_ensemble(Dialled::Answer(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
-    #[case::another_program(Dialled::Answer(String::new()), Some((ProblemKind::WrongServer, None)))]
-    #[case::reset(Dialled::Failed(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
-    #[case::closed(Dialled::Failed(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
-    #[case::silent(Dialled::Failed(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
-    #[case::no_route(Dialled::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
-    fn a_connection_is_judged(#[case] seen: Dialled, #[case] expected: Option<(ProblemKind, Option<String>)>) {
+    #[case::own(Heard::All(greeting("abc123", "m2")), None)]
+    #[case::another_cluster(Heard::All(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
+    #[case::another_ensemble(Heard::All(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
+    #[case::another_program(Heard::All(String::new()), Some((ProblemKind::WrongServer, None)))]
+    #[case::small_packets_alone(Heard::TextAlone(greeting("abc123", "m2")), Some((ProblemKind::LargePacketsLost, None)))]
+    #[case::another_ensemble_alone(Heard::TextAlone(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
+    #[case::no_tls(Heard::Nothing(io::ErrorKind::InvalidData), Some((ProblemKind::WrongServer, None)))]
+    #[case::reset(Heard::Nothing(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
+    #[case::closed(Heard::Nothing(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
+    #[case::silent(Heard::Nothing(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
+    #[case::no_route(Heard::Nothing(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
+    fn a_connection_is_judged(#[case] seen: Heard, #[case] expected: Option<(ProblemKind, Option<String>)>) {
         assert_eq!(judge(&seen, "abc123", "m2"), expected);
     }
 
@@ -158,28 +138,41 @@ mod tests {
         assert_eq!(verdict(found).map(|(kind, _)| kind), expected);
     }
 
-    /// One probe listens on two of three ports, and one with another cluster's name on all.
+    /// One probe listens on two of three ports, and one with another cluster's name on all. Cluster m5 has another program,
+    /// which speaks first and without TLS. In m6 every name has an address.
     #[tokio::test]
     async fn names_and_ports_are_tried() {
         let hosts = std::env::temp_dir().join(format!("mczk-probe-{}", std::process::id()));
-        std::fs::write(&hosts, "127.81.0.2 m2.example\n127.81.0.3 m3.example\n").unwrap();
+        std::fs::write(
+            &hosts,
+            "127.81.0.2 m2-abc123-0.example\n127.81.0.3 m3-abc123-0.example\n127.81.0.5 m5-abc123-0.example\n\
+             127.81.0.2 m6-abc123-0.example m6-abc123-none.example\n",
+        )
+        .unwrap();
         let (_trigger, shutdown) = shutdown::channel();
         for (address, cluster, ports) in [("127.81.0.2", "m2", &PORTS[..2]), ("127.81.0.3", "m9", &PORTS[..])] {
             for port in ports {
                 let listener = TcpListener::bind((address, *port)).await.unwrap();
-                tokio::spawn(answer(listener, move || greeting("abc123", cluster), shutdown.clone()));
+                let tls = Some(conversation::acceptor().unwrap());
+                tokio::spawn(answer(listener, move || greeting("abc123", cluster), tls, shutdown.clone()));
             }
+        }
+        for port in PORTS {
+            let listener = TcpListener::bind(("127.81.0.5", port)).await.unwrap();
+            tokio::spawn(answer(listener, || greeting("abc123", "m5"), None, shutdown.clone()));
         }
         let resolver = Resolver::File(hosts.clone());
         let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver };
         let found = async |cluster: &str| {
-            let name = ServerName { cluster: cluster.into(), host: format!("{cluster}.example") };
+            let name = ServerName { cluster: cluster.into(), host: format!("{cluster}-abc123-0.example") };
             let problems = problems(&targets, &name).await.into_iter();
             problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
         };
         assert_eq!(found("m2").await, [(Some(8443), ProblemKind::Refused, None)]);
         let wrong = |port: u16| (Some(i32::from(port)), ProblemKind::WrongServer, Some("m9".to_owned()));
         assert_eq!(found("m3").await, PORTS.map(wrong));
+        assert_eq!(found("m5").await, PORTS.map(|port| (Some(i32::from(port)), ProblemKind::WrongServer, None)));
+        assert_eq!(found("m6").await, [(None, ProblemKind::AnyNameResolves, None)]);
         assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
         std::fs::remove_file(hosts).unwrap();
     }

@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, stream};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpListener,
     sync::Semaphore,
-    task::JoinSet,
     time::{Instant, sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info};
 
 pub use dial::Targets;
@@ -25,14 +26,16 @@ use mczk_api::{
     contract::preflight::{MAX_FOUND, PreflightAnswer},
     preflight::NetworkProblem,
 };
-use mczk_runtime::shutdown::Shutdown;
+use mczk_runtime::{conversation, shutdown::Shutdown};
 
 /// Time between two checks.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time in which other probes start. Problems are reported only after it.
 const GRACE: Duration = Duration::from_secs(20);
 /// Time limit of an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
+/// Names that are tried at once. A connection needs 50 KiB on each side.
+const MAX_NAMES: usize = 16;
 /// Connections that are answered at once, on each port.
 const MAX_CONNECTIONS: usize = 64;
 
@@ -73,15 +76,12 @@ fn next_results(
 /// Checks the network again and again, until the shutdown.
 pub async fn check(targets: Targets, results: Results, shutdown: Shutdown) {
     let started = Instant::now();
-    let targets = Arc::new(targets);
     let checks = async {
         loop {
-            let mut tries = JoinSet::new();
-            for name in targets.names.clone() {
-                let targets = targets.clone();
-                tries.spawn(async move { dial::problems(&targets, &name).await });
-            }
-            let problems = tries.join_all().await;
+            let targets = &targets;
+            let tries = stream::iter(targets.names.clone());
+            let tries = tries.map(|name| async move { dial::problems(targets, &name).await });
+            let problems: Vec<_> = tries.buffer_unordered(MAX_NAMES).collect().await;
             results.set(problems.concat(), started.elapsed());
             sleep(INTERVAL).await;
         }
@@ -92,17 +92,26 @@ pub async fn check(targets: Targets, results: Results, shutdown: Shutdown) {
     }
 }
 
-/// Sends a text to each connection and closes it, until the shutdown. The peer speaks no protocol that could matter.
-pub async fn answer(listener: TcpListener, text: impl Fn() -> String + Send + 'static, shutdown: Shutdown) {
+/// Sends a text to each connection and closes it, until the shutdown. With `tls` it is the first line of the conversation
+/// with another probe.
+pub async fn answer(
+    listener: TcpListener,
+    text: impl Fn() -> String + Send + 'static,
+    tls: Option<TlsAcceptor>,
+    shutdown: Shutdown,
+) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let connections = async {
         loop {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((mut stream, _)) => {
-                    let text = text();
+                    let (text, tls) = (text(), tls.clone());
                     tokio::spawn(async move {
                         let sent = async {
+                            if let Some(tls) = tls {
+                                return conversation::answer(stream, &tls, &text).await;
+                            }
                             stream.write_all(text.as_bytes()).await?;
                             stream.shutdown().await
                         };

@@ -17,6 +17,8 @@ pub struct Probe {
     pub ends: bool,
     /// Why its pod does not start, or does not answer.
     pub failure: Option<String>,
+    /// Service mesh that has a proxy in its pod.
+    pub mesh: Option<&'static str>,
     /// What it found, once it knows.
     pub problems: Option<Vec<NetworkProblem>>,
 }

@@ -3,11 +3,13 @@
 //! The request follows from the schedule and the names alone, so the operator keeps no state of the check. Its round identifies
 //! it: reports of another round do not count.
 
+use std::collections::BTreeSet;
+
 use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled};
 use mczk_api::{
-    contract::{cause::Cause, conditions::Reason, preflight},
+    contract::{cause::Cause, conditions::Reason, mesh, preflight},
     mutation::broken,
-    preflight::{NetworkProblem, Preflight, PreflightReport, ServerName},
+    preflight::{NetworkProblem, Preflight, PreflightReport, ProblemKind, ServerName},
     zookeeper::Role,
 };
 
@@ -23,8 +25,9 @@ enum Checked {
     Passed,
     /// These clusters have no result yet, with the cause if it is known.
     Unreported(Vec<(String, Option<String>)>),
-    /// Each problem with the cluster that reports it, and the number of problems that reports only count.
-    Broken(Vec<(String, NetworkProblem)>, usize),
+    /// Each problem with the cluster that reports it, the number of problems that reports only count, and the meshes that have
+    /// proxies in pods.
+    Broken(Vec<(String, NetworkProblem)>, usize, BTreeSet<String>),
 }
 
 /// The check of the network.
@@ -62,7 +65,9 @@ impl Inputs<'_> {
             Checked::Unreported(clusters) => {
                 Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters)))
             }
-            Checked::Broken(problems, unnamed) => Cause::new(Reason::NetworkBroken, describe(&problems, unnamed)),
+            Checked::Broken(problems, unnamed, meshes) => {
+                Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes))
+            }
         };
         Ok(NetworkCheck { request: Some(request), cause: Some(cause) })
     }
@@ -88,7 +93,7 @@ fn checked<'a>(
     clusters: impl Iterator<Item = &'a str>,
     result: impl Fn(&str) -> Option<&'a PreflightReport>,
 ) -> Checked {
-    let (mut unreported, mut problems, mut unnamed) = (Vec::new(), Vec::new(), 0);
+    let (mut unreported, mut problems, mut unnamed, mut meshes) = (Vec::new(), Vec::new(), 0, BTreeSet::new());
     for cluster in clusters {
         match result(cluster) {
             None => unreported.push((cluster.to_owned(), None)),
@@ -97,6 +102,7 @@ fn checked<'a>(
             }
             Some(report) => {
                 problems.extend(report.problems.iter().map(|problem| (cluster.to_owned(), problem.clone())));
+                meshes.extend(report.mesh.clone());
                 unnamed += report.more.and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
             }
         }
@@ -105,7 +111,7 @@ fn checked<'a>(
     if !unreported.is_empty() {
         Checked::Unreported(unreported)
     } else if !problems.is_empty() || unnamed > 0 {
-        Checked::Broken(problems, unnamed)
+        Checked::Broken(problems, unnamed, meshes)
     } else {
         Checked::Passed
     }
@@ -124,7 +130,20 @@ fn unreported(clusters: &[(String, Option<String>)]) -> String {
     )
 }
 
-fn describe(problems: &[(String, NetworkProblem)], unnamed: usize) -> String {
+/// What helps against kinds of problems, beside names and routes.
+const fn remedy(kind: ProblemKind) -> Option<&'static str> {
+    match kind {
+        ProblemKind::LargePacketsLost => Some(
+            "Large packets are lost: lower the MTU of the pods or of the tunnel between these clusters to the path MTU",
+        ),
+        ProblemKind::AnyNameResolves => Some(
+            "DNS has an address for a name that no server has: remove the wildcard record, also from search domains",
+        ),
+        _ => None,
+    }
+}
+
+fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTreeSet<String>) -> String {
     let name = |(from, problem): &(String, NetworkProblem)| {
         let port = problem.port.map(|port| format!(" port {port}")).unwrap_or_default();
         let answered = problem.answered.as_ref().map(|cluster| format!(" (cluster {cluster} answers)"));
@@ -137,8 +156,12 @@ fn describe(problems: &[(String, NetworkProblem)], unnamed: usize) -> String {
         )
     };
     let named: Vec<String> = problems.iter().take(MAX_NAMED).map(name).collect();
+    let kinds: BTreeSet<ProblemKind> = problems.iter().map(|(_, problem)| problem.problem).collect();
+    let remedies =
+        kinds.into_iter().filter_map(remedy).map(str::to_owned).chain(meshes.iter().map(|own| mesh::remedy(own)));
+    let remedies: String = remedies.map(|remedy| format!(". {remedy}")).collect();
     format!(
-        "No server starts, because clusters do not reach each other: {}{}. Mend names and routes between the clusters, {SKIP}",
+        "No server starts, because clusters do not reach each other: {}{}{remedies}. Mend names and routes between the clusters, {SKIP}",
         named.join("; "),
         more(problems.len() + unnamed)
     )

@@ -16,7 +16,7 @@ use crate::agent::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{labels::KARMADA_MANAGED_LABEL, preflight::is_intact},
+    contract::{labels::KARMADA_MANAGED_LABEL, mesh::remedy, preflight::is_intact},
     preflight::{Preflight, PreflightReport},
     zookeeper::Ensemble,
 };
@@ -71,8 +71,11 @@ fn run(observation: &Observation, request: &Preflight, (objects, pod): (Vec<Obje
     let current = all().find(is_current);
     let conflict = observation.obstacles.first().map(|obstacle| report::failed(request, &obstacle.message));
     let result = current.and_then(|probe| match (&probe.problems, &probe.failure) {
-        (Some(problems), _) => Some(report::found(request, problems)),
-        (None, Some(failure)) => Some(report::failed(request, &format!("Pod {}: {failure}", probe.name))),
+        (Some(problems), _) => Some(report::found(request, problems, probe.mesh)),
+        (None, Some(failure)) => {
+            let mesh = probe.mesh.map(|mesh| format!(". {}", remedy(mesh))).unwrap_or_default();
+            Some(report::failed(request, &format!("Pod {}: {failure}{mesh}", probe.name)))
+        }
         (None, None) => None,
     });
     let refused = refused::refused(observation).map(|cause| report::failed(request, &cause.message));

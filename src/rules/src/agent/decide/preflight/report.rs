@@ -21,12 +21,13 @@ pub(super) fn failed(request: &Preflight, why: &str) -> PreflightReport {
     PreflightReport { failure: Some(bounded(why, MAX_FAILURE)), ..empty(request) }
 }
 
-/// The report of what a probe found.
-pub(super) fn found(request: &Preflight, problems: &[NetworkProblem]) -> PreflightReport {
+/// The report of what a probe found, and of the mesh that has a proxy in its pod.
+pub(super) fn found(request: &Preflight, problems: &[NetworkProblem], mesh: Option<&str>) -> PreflightReport {
     let more = i32::try_from(problems.len().saturating_sub(MAX_PROBLEMS)).unwrap_or(MAX_MORE).min(MAX_MORE);
     PreflightReport {
         problems: problems.iter().take(MAX_PROBLEMS).map(problem).collect(),
         more: (more > 0).then_some(more),
+        mesh: mesh.map(str::to_owned),
         ..empty(request)
     }
 }
@@ -92,7 +93,7 @@ mod tests {
             let failed = failed(&request, &text);
             assert!(is_within(failed.failure.as_deref().unwrap(), &schema, "/failure"));
             assert!(is_within(&failed.round, &schema, "/round"));
-            let found = found(&request, &vec![found_one; MAX_FOUND]);
+            let found = found(&request, &vec![found_one; MAX_FOUND], None);
             assert_eq!(u64::try_from(found.problems.len()).unwrap(), limit(&schema, "/problems/maxItems"));
             let items = "/problems/items/properties";
             for problem in &found.problems {

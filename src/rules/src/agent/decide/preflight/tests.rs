@@ -48,6 +48,7 @@ fn probe(observation: &Observation) -> Probe {
         hash,
         ends: false,
         failure: None,
+        mesh: None,
         problems: None,
     }
 }
@@ -78,6 +79,27 @@ fn a_requested_probe_starts_once_and_its_object_keeps_a_finalizer() {
     let decision = decided(&running(None));
     assert!(decision.probes.create.is_none() && decision.probes.remove.is_empty());
     assert_eq!(decision.status.preflight, None, "it does not know yet");
+}
+
+/// The proxy of a mesh may keep the agent away too, or only the probes of other clusters.
+#[rstest]
+#[case::no_result(Some("the agent does not reach its port 8443: timed out"), None, None)]
+#[case::passed(None, Some(vec![]), Some("Linkerd"))]
+#[case::broken(None, Some(vec![problem()]), Some("Linkerd"))]
+fn a_mesh_is_named_with_the_failure_or_the_result(
+    #[case] failure: Option<&str>,
+    #[case] problems: Option<Vec<NetworkProblem>>,
+    #[case] expected: Option<&str>,
+) {
+    let mut observation = running(problems);
+    observation.probes[0].mesh = Some("Linkerd");
+    observation.probes[0].failure = failure.map(str::to_owned);
+    let report = decided(&observation).status.preflight.unwrap();
+    assert_eq!(report.mesh.as_deref(), expected);
+    let named = report
+        .failure
+        .map(|why| why.contains("timed out. Pods have a proxy of Linkerd") && why.contains("skip-inbound-ports"));
+    assert_eq!(named, failure.map(|_| true));
 }
 
 #[rstest]

@@ -1,0 +1,165 @@
+//! The conversation of the network check. It is that of servers as far as a network sees: TLS, in which the client speaks first,
+//! and a large block in both directions.
+//!
+//! Some paths carry TLS alone, and some drop large packets: a tunnel whose packets are larger than the network allows. The
+//! certificates prove nothing.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use rustls::{
+    ClientConfig, ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{PrivatePkcs8KeyDer, ServerName},
+    version::TLS13,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::any_certificate::AnyCertificate;
+
+/// Bytes that each side sends at once: many full packets.
+const BLOCK: usize = 16 << 10;
+/// Time limit of a connection with its text, and of the block.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest text, in bytes.
+const MAX_TEXT: u64 = 256;
+/// The name in all certificates.
+const NAME: &str = "probe.mczk";
+
+/// How far a conversation came.
+#[derive(Debug)]
+pub enum Heard {
+    /// To its end: the text, and the block in both directions.
+    All(String),
+    /// To the text. The block was lost.
+    TextAlone(String),
+    /// Not so far.
+    Nothing(io::ErrorKind),
+}
+
+/// One group for keys, so that the handshake fits into small packets: a path that drops large ones then shows as such.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider { kx_groups: vec![aws_lc_rs::kx_group::X25519], ..aws_lc_rs::default_provider() })
+}
+
+/// The side of a probe that answers, with a new certificate.
+///
+/// # Errors
+/// Never for these parameters.
+pub fn acceptor() -> anyhow::Result<TlsAcceptor> {
+    let pair = rcgen::generate_simple_self_signed([NAME.to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(pair.signing_key.serialize_der());
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(vec![pair.cert.der().clone()], key.into())?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Answers a connection with a line, and sends back the block that follows.
+///
+/// # Errors
+/// If the connection ends before.
+pub async fn answer(stream: TcpStream, tls: &TlsAcceptor, line: &str) -> io::Result<()> {
+    let mut stream = tls.accept(stream).await?;
+    stream.write_all(line.as_bytes()).await?;
+    stream.flush().await?;
+    let mut block = vec![0; BLOCK];
+    stream.read_exact(&mut block).await?;
+    stream.write_all(&block).await?;
+    stream.shutdown().await
+}
+
+/// Speaks with the probe at an address.
+pub async fn hear(address: SocketAddr) -> Heard {
+    let opened = async {
+        let provider = provider();
+        let config = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(io::Error::other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider }))
+            .with_no_client_auth();
+        let (tls, name) = (TlsConnector::from(Arc::new(config)), ServerName::try_from(NAME).map_err(io::Error::other)?);
+        let mut stream = BufReader::new(tls.connect(name, TcpStream::connect(address).await?).await?);
+        let mut line = Vec::new();
+        (&mut stream).take(MAX_TEXT).read_until(b'\n', &mut line).await?;
+        io::Result::Ok((stream, String::from_utf8_lossy(&line).into_owned()))
+    };
+    let (mut stream, text) = match timeout(TIMEOUT, opened).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return Heard::Nothing(error.kind()),
+        Err(_) => return Heard::Nothing(io::ErrorKind::TimedOut),
+    };
+    let exchanged = async {
+        let mut block = vec![0; BLOCK];
+        stream.write_all(&block).await?;
+        stream.flush().await?;
+        stream.read_exact(&mut block).await
+    };
+    match timeout(TIMEOUT, exchanged).await {
+        Ok(Ok(_)) => Heard::All(text),
+        _ => Heard::TextAlone(text),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use tokio::{
+        io::{AsyncRead, AsyncWrite, copy},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Passes on so many bytes, and loses the rest without an answer.
+    async fn pass(bytes: u64, from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+        let _ = copy(&mut from.take(bytes), &mut to).await;
+        std::future::pending().await
+    }
+
+    /// Hears a probe behind a path that passes so many bytes in each direction.
+    async fn heard(there: u64, back: u64) -> Heard {
+        let (probe, path) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (behind, address) = (probe.local_addr().unwrap(), path.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = probe.accept().await.unwrap();
+            answer(stream, &acceptor().unwrap(), "it is m1\n").await
+        });
+        tokio::spawn(async move {
+            let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
+            let ((near_read, near_write), (far_read, far_write)) = (near.split(), far.split());
+            tokio::join!(pass(there, near_read, far_write), pass(back, far_read, near_write))
+        });
+        hear(address).await
+    }
+
+    /// The handshake and the text need less than one full packet in each direction.
+    #[tokio::test]
+    async fn a_path_that_loses_large_blocks_in_one_direction_is_noticed() {
+        let everything = u64::MAX;
+        let (all, there, back) =
+            tokio::join!(heard(everything, everything), heard(1200, everything), heard(everything, 1200));
+        assert!(matches!(&all, Heard::All(text) if text == "it is m1\n"), "{all:?}");
+        for heard in [there, back] {
+            assert!(matches!(&heard, Heard::TextAlone(text) if text == "it is m1\n"), "{heard:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_silent_port_and_a_closed_one_say_nothing() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let heard = hear(silent.local_addr().unwrap()).await;
+        assert!(matches!(heard, Heard::Nothing(io::ErrorKind::TimedOut)), "{heard:?}");
+        let address = silent.local_addr().unwrap();
+        drop(silent);
+        let heard = hear(address).await;
+        assert!(matches!(heard, Heard::Nothing(io::ErrorKind::ConnectionRefused)), "{heard:?}");
+    }
+}
