@@ -414,9 +414,9 @@ async fn an_object_in_another_namespace_is_reported() {
     rights(&server.client).await;
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     let all = roles.get("mczk-agent").await.unwrap().rules.unwrap();
-    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes"];
-    assert_eq!(all.iter().take(4).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
-    merge(&roles, "mczk-agent", json!({ "rules": all[..4] })).await;
+    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes", "namespaces"];
+    assert_eq!(all.iter().take(5).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
+    merge(&roles, "mczk-agent", json!({ "rules": all[..5] })).await;
     create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
     let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
     let object: ZooKeeper = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
@@ -781,9 +781,16 @@ impl Cluster {
         self.apply().await;
         let status = self.until("unassigned", |status| status.observed_generation == Some(1)).await;
         let other_incarnations = Some(Vec::new());
+        let namespaces: Api<Namespace> = Api::all(self.objects.clone().into_client());
+        let cluster_id = namespaces.get("kube-system").await.unwrap().uid();
         assert_eq!(
             status,
-            ZooKeeperStatus { observed_generation: Some(1), other_incarnations, ..ZooKeeperStatus::default() }
+            ZooKeeperStatus {
+                observed_generation: Some(1),
+                other_incarnations,
+                cluster_id,
+                ..ZooKeeperStatus::default()
+            }
         );
         assert!(all(&self.sets).await.is_empty());
     }

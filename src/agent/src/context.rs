@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -77,6 +77,8 @@ pub(super) struct AgentContext {
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
     memory: Mutex<HashMap<(String, String), Memory>>,
+    /// Id of this cluster, once it was read; `None` if the agent may not read it.
+    pub(super) cluster_id: OnceLock<Option<String>>,
 }
 
 /// What the agent remembers of one object between two reconciles: only when something began, and nothing that could make
@@ -128,7 +130,7 @@ impl Memory {
 
 impl AgentContext {
     pub(super) fn new(client: Client, options: AgentOptions, metrics: Metrics, events: Queue) -> Self {
-        Self { client, options, metrics, events, memory: Mutex::default() }
+        Self { client, options, metrics, events, memory: Mutex::default(), cluster_id: OnceLock::new() }
     }
 
     pub(super) fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {

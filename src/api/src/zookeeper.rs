@@ -353,6 +353,11 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub other_incarnations: Option<Vec<OtherIncarnation>>,
+    /// Uid of the namespace `kube-system` of this cluster, as in `spec.id` of Karmada's Cluster. Another cluster of the same
+    /// name has another one. Absent if the agent may not read it, or is too old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub cluster_id: Option<String>,
     /// Conditions such as `Progressing`, `Blocked` and `Decommissioned`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

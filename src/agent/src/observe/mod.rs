@@ -18,8 +18,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{ResourceExt, api::DynamicObject};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
+use kube::{Api, ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use crate::{
@@ -38,7 +38,7 @@ use mczk_rules::agent::decide::{
     accept::{self, Acceptance},
     observation::Observation,
 };
-use mczk_runtime::failure::{During, Error};
+use mczk_runtime::failure::{During, Error, is_forbidden};
 
 /// Result of an observation.
 pub(super) enum Outcome {
@@ -114,6 +114,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         object,
         stored,
         cluster,
+        cluster_id: cluster_id(context).await?,
     };
     let mut snapshot = MemberSnapshot { observation, live, hosts: BTreeMap::new(), client, memory };
     if let Some(list) = &list {
@@ -125,6 +126,22 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
 fn cluster_name(object: &ZooKeeper, context: &AgentContext) -> Option<String> {
     let annotation = |annotation: &str| object.annotations().get(annotation).map(String::as_str);
     accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
+}
+
+/// The id that Karmada stores when the cluster joins, read once. An agent without that right reports none.
+async fn cluster_id(context: &AgentContext) -> Result<Option<String>, Error> {
+    if let Some(known) = context.cluster_id.get() {
+        return Ok(known.clone());
+    }
+    let namespaces: Api<Namespace> = Api::all(context.client.clone());
+    let id = match namespaces.get_metadata_opt("kube-system").await {
+        // A new API server creates it a moment later.
+        Ok(None) => return Ok(None),
+        Ok(Some(namespace)) => namespace.uid(),
+        Err(error) if is_forbidden(&error) => None,
+        Err(error) => return Err(error).during(|| "reading the namespace kube-system".to_owned()),
+    };
+    Ok(context.cluster_id.get_or_init(|| id).clone())
 }
 
 fn name_conflicts(memory: &Memory) -> Vec<Cause> {

@@ -254,6 +254,9 @@ reasons! {
     /// Karmada does not reach a cluster that has voters or that the rollout waits for, or none of its nodes is Ready.
     ClusterUnreachable, Progressing = False, Degraded = True;
         Do("Restore the clusters named (`kubectl get clusters`). Their servers may still run");
+    /// The last report of a cluster is of another cluster of the same name, which Karmada still reads, or had before.
+    OtherClusterReported, Progressing = False, Degraded = True;
+        Do("Restart karmada-controller-manager, or karmada-agent in a Pull cluster. If it lasts, let the cluster named leave and join again. See docs/how-to/lost-cluster.md");
     /// A cluster reports that it cannot complete its change.
     ClusterFailed, Progressing = False;
         Do("The message comes from the cluster. Correct the spec: the correction starts in that cluster");

@@ -24,6 +24,9 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSpec {
+    /// Uid of the namespace `kube-system` of the cluster when it joined.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// How Karmada reaches the cluster: `Push`, or `Pull` by an agent of its own there.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sync_mode: String,

@@ -51,7 +51,8 @@ pub(super) fn complete(
 fn reported(report: Option<&ClusterReport>) -> Result<(&ClusterReport, &ZooKeeperStatus), String> {
     let report = report.ok_or("waiting for Karmada to create the Work")?;
     if !report.reachable {
-        return Err("the cluster is not Ready in Karmada, and its last report may be stale".to_owned());
+        let absence = ClusterReport::absence(Some(report)).message;
+        return Err(format!("the cluster is {absence}, and its last report may be stale"));
     }
     if !report.applied {
         let refusal = report.apply_error.as_deref().unwrap_or("no reason given");

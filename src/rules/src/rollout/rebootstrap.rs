@@ -139,7 +139,7 @@ fn confirm_unused(name: &str, inputs: &RebootstrapInputs<'_>) -> Result<(), Stri
     }
     let report = inputs.reports.get(name).ok_or("no longer has the object")?;
     if !report.reachable {
-        return Err("not Ready in Karmada".to_owned());
+        return Err(ClusterReport::absence(Some(report)).message);
     }
     let status = report.status.as_ref().filter(|_| report.fresh()).ok_or("has not reported")?;
     let list = inputs.list;

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use mczk_api::{
-    contract::conditions::{ConditionStatus, ConditionType, find},
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+    },
     karmada::{cluster::Cluster, resource_binding::ResourceBinding},
     mutation::broken,
     zookeeper::{Ensemble, ZooKeeperStatus},
@@ -14,8 +17,11 @@ use mczk_api::{
 pub struct ClusterReport {
     /// Karmada's name of the cluster.
     pub cluster: String,
-    /// True if Karmada reaches the cluster. Otherwise its report may be stale.
+    /// True if Karmada reaches the cluster that reported. Otherwise its report may be stale.
     pub reachable: bool,
+    /// The ids of the cluster that reported and of the one that has its name now, if they differ. Karmada may still read its
+    /// cache of the former one.
+    pub(crate) other_cluster: Option<[String; 2]>,
     /// True if Karmada has applied the Work.
     pub applied: bool,
     /// Why Karmada has not applied the Work.
@@ -31,6 +37,18 @@ impl ClusterReport {
     #[must_use]
     pub fn fresh(&self) -> bool {
         self.reachable && self.applied && self.status.is_some()
+    }
+
+    /// Why the cluster is not reachable. The message continues "the cluster is".
+    #[must_use]
+    pub(crate) fn absence(report: Option<&Self>) -> Cause {
+        match report.and_then(|report| report.other_cluster.as_ref()) {
+            Some([reported, now]) => Cause::new(
+                Reason::OtherClusterReported,
+                format!("not the cluster that reported, with id {reported} in its report and {now} in Karmada"),
+            ),
+            None => Cause::new(Reason::ClusterUnreachable, "not Ready in Karmada"),
+        }
     }
 
     /// True if the agent reports that it has decommissioned its servers as the server list says. Epochs of another incarnation
@@ -66,8 +84,16 @@ pub(crate) fn cluster_reports(
         report.unreadable = item.status.is_some() && report.status.is_none();
     }
     for report in reports.values_mut() {
-        let is_ready = || clusters.iter().any(|cluster| cluster.name() == report.cluster && cluster.ready());
+        let cluster = clusters.iter().find(|cluster| cluster.name() == report.cluster);
+        report.other_cluster = cluster.and_then(|cluster| other_ids(report.status.as_ref()?, &cluster.spec.id));
+        let is_ready = || cluster.is_some_and(Cluster::ready) && report.other_cluster.is_none();
         report.reachable = broken!(BelieveUnreachable) || is_ready();
     }
     reports
+}
+
+/// The id in a report and that in Karmada, if both are known and differ. Agents of older versions report none.
+fn other_ids(status: &ZooKeeperStatus, now: &str) -> Option<[String; 2]> {
+    let reported = status.cluster_id.as_ref().filter(|reported| !now.is_empty() && *reported != now)?;
+    Some([reported.clone(), now.to_owned()])
 }

@@ -28,8 +28,11 @@ pub struct Stuck {
 }
 
 impl Stuck {
-    fn unreachable(cluster: &str, message: String) -> Self {
-        Self { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterUnreachable, message } }
+    /// The state of the cluster comes before its absence in the message.
+    fn unreachable(cluster: &str, state: &str, reports: &BTreeMap<String, ClusterReport>) -> Self {
+        let Cause { reason, message } = ClusterReport::absence(reports.get(cluster));
+        let message = format!("Cluster {cluster} {state} {message}");
+        Self { cluster: cluster.to_owned(), why: Cause { reason, message } }
     }
 
     fn overdue(cluster: &str, message: String) -> Self {
@@ -59,8 +62,7 @@ pub(super) fn stuck(
         });
     };
     if reports.get(cluster).is_none_or(|report| !report.reachable) {
-        let message = format!("Cluster {cluster} is deploying and not Ready in Karmada");
-        return Some(Stuck::unreachable(cluster, message));
+        return Some(Stuck::unreachable(cluster, "is deploying and", reports));
     }
     // A complete cluster is held for `holdSeconds`.
     let complete = status.clusters.iter().any(|c| c.name == *cluster && c.ready);
@@ -75,12 +77,11 @@ pub(super) fn stuck(
 fn stuck_before_next(last: &Record, reports: &BTreeMap<String, ClusterReport>, overrides: &Overrides) -> Option<Stuck> {
     let next = last.current_state.pending.first()?;
     if let Some(cluster) = half_changed(last, reports, overrides) {
-        let message = format!("Cluster {cluster} has not completed its last change and is not Ready in Karmada");
-        return Some(Stuck::unreachable(cluster, message));
+        return Some(Stuck::unreachable(cluster, "has not completed its last change and is", reports));
     }
     let all_unreachable =
         last.current_state.pending.iter().all(|name| reports.get(name).is_none_or(|report| !report.reachable));
-    all_unreachable.then(|| Stuck::unreachable(next, format!("Cluster {next} is next and not Ready in Karmada")))
+    all_unreachable.then(|| Stuck::unreachable(next, "is next and", reports))
 }
 
 /// Why a cluster cannot take the spec that it has: what Karmada or its agent reports.

@@ -97,6 +97,7 @@ pub fn status_inputs<'a>(
     views: &'a [ServerReport],
 ) -> AgentStatusInputs<'a> {
     AgentStatusInputs {
+        cluster_id: None,
         generation: None,
         before,
         spec_hash: None,
@@ -128,6 +129,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         stored: serde_json::to_value(&object.spec).expect("a spec has JSON"),
         object,
         cluster: Some(cluster.to_owned()),
+        cluster_id: None,
         sets: Vec::new(),
         servers: Vec::new(),
         probes: Vec::new(),

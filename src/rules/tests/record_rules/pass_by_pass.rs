@@ -169,6 +169,31 @@ fn an_unreadable_report_is_not_a_missing_one() {
     assert!(message.contains("waiting for the first report of the agent"), "{message}");
 }
 
+/// A cluster was rebuilt and joined again under its old name, and Karmada still reads its cache of the former one.
+#[rstest]
+#[case::the_same("a", "a", true)]
+#[case::rebuilt("b", "a", false)]
+#[case::an_agent_that_reports_no_id("b", "", true)]
+#[case::karmada_has_no_id("", "a", true)]
+fn a_report_of_another_cluster_moves_nothing(#[case] now: &str, #[case] reported: &str, #[case] is_believed: bool) {
+    let mut world = rolling(&json!({}));
+    world.run_agents();
+    for cluster in world.observed.clusters.iter_mut().filter(|cluster| cluster.name() == "m1") {
+        cluster.spec.id = now.to_owned();
+    }
+    if !reported.is_empty() {
+        world.report("m1")["clusterId"] = json!(reported);
+    }
+    world.pass();
+    assert_eq!(world.state() != "Deploying m2,m3|m1|", is_believed, "{}", world.state());
+    let causes = ["Progressing", "Degraded"].map(|type_| (world.condition(type_), world.message(type_)));
+    for (condition, message) in causes {
+        assert_eq!(condition.ends_with(" OtherClusterReported"), !is_believed, "{condition}");
+        let words = "not the cluster that reported, with id a in its report and b in Karmada";
+        assert_eq!(message.contains(words), !is_believed, "{message}");
+    }
+}
+
 #[rstest]
 #[case::not_applied(false)]
 #[case::unreachable(true)]

@@ -25,6 +25,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         stored: Value::Null,
         object,
         cluster: Some("m1".into()),
+        cluster_id: None,
         sets: vec![],
         servers: vec![],
         probes: vec![],

@@ -95,6 +95,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let before = &object.status.clone().unwrap_or_default();
     let status = status::report(&AgentStatusInputs {
         generation: object.metadata.generation,
+        cluster_id: observation.cluster_id.as_deref(),
         before,
         spec_hash: object.spec.spec_hash.as_deref().filter(|_| acceptance == Acceptance::Accepted),
         completed,

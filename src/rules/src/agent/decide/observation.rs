@@ -92,6 +92,8 @@ pub struct Observation {
     pub stored: Value,
     /// Karmada's name of this cluster.
     pub cluster: Option<String>,
+    /// Id of this cluster, if the agent may read it.
+    pub cluster_id: Option<String>,
     /// StatefulSets of this ensemble, of every incarnation.
     pub sets: Vec<ServerSet>,
     /// Pods of this ensemble, of every incarnation, with their incarnation.

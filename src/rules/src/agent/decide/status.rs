@@ -28,6 +28,8 @@ const LONGEST_MESSAGE: usize = 1000;
 pub struct AgentStatusInputs<'a> {
     /// Generation of the object.
     pub generation: Option<i64>,
+    /// Id of this cluster.
+    pub cluster_id: Option<&'a str>,
     /// The status that was reported before.
     pub before: &'a ZooKeeperStatus,
     /// Hash of the spec, if it is accepted.
@@ -81,6 +83,7 @@ pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
     let before = inputs.before;
     let mut status = ZooKeeperStatus {
         observed_generation: inputs.generation,
+        cluster_id: inputs.cluster_id.map(str::to_owned),
         observed_spec_hash: inputs.spec_hash.map(str::to_owned).or_else(|| before.observed_spec_hash.clone()),
         volumes: inputs.unused_claims.clone(),
         preflight: inputs.preflight.clone(),

@@ -31,6 +31,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     let others = other_incarnations::living(observation, None, &remove, &probes);
     let inputs = AgentStatusInputs {
         generation: object.metadata.generation,
+        cluster_id: observation.cluster_id.as_deref(),
         before: object.status.as_ref().unwrap_or(&none),
         spec_hash: None,
         completed: false,

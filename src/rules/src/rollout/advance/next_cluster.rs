@@ -7,6 +7,7 @@ use crate::rollout::{
     },
     cluster_spec,
     override_rules::Overrides,
+    report::ClusterReport,
     stuck::half_changed,
 };
 use mczk_api::{
@@ -41,10 +42,11 @@ impl Inputs<'_> {
             && let Some(cluster) =
                 half_changed(last, &self.known.reports, overrides).filter(|_| !broken!(BeginElsewhere))
         {
+            let Cause { reason, message } = ClusterReport::absence(self.known.reports.get(cluster));
             let message = format!(
-                "Waiting for cluster {cluster}, which has not completed its last change and is not Ready in Karmada; its agent may still be applying it. If the cluster is lost, remove it from spec.placement"
+                "Waiting for cluster {cluster}, which has not completed its last change and is {message}; its agent may still be applying it. If the cluster is lost, remove it from spec.placement"
             );
-            return Some(Cause { reason: Reason::ClusterUnreachable, message });
+            return Some(Cause { reason, message });
         }
         let cluster = self.unscheduled_may_be_changing(overrides).filter(|_| !broken!(ForgetUnscheduled))?;
         let message = format!(
@@ -84,8 +86,8 @@ impl Inputs<'_> {
         } else {
             "To continue without it, set rollout.onFailure to Continue"
         };
-        let message = format!("Waiting for cluster {absent}, which is not Ready in Karmada. {advice}");
-        RecordChange::waits(Cause::new(Reason::ClusterUnreachable, message))
+        let Cause { reason, message } = ClusterReport::absence(self.known.reports.get(absent));
+        RecordChange::waits(Cause::new(reason, format!("Waiting for cluster {absent}, which is {message}. {advice}")))
     }
 
     /// A pending cluster that scales up without any other change, since that restarts nothing. Voters that join may be what

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled};
+use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, report::ClusterReport, scheduled::Scheduled};
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, mesh, preflight},
     mutation::broken,
@@ -76,7 +76,8 @@ impl Inputs<'_> {
     fn with_causes(&self, mut clusters: Vec<(String, Option<String>)>) -> Vec<(String, Option<String>)> {
         for (cluster, cause) in &mut clusters {
             if cause.is_none() && !self.is_reachable(cluster) {
-                *cause = Some("not Ready in Karmada: restore it, or remove it from spec.placement".to_owned());
+                let absence = ClusterReport::absence(self.known.reports.get(cluster)).message;
+                *cause = Some(format!("{absence}: restore it, or remove it from spec.placement"));
             }
         }
         clusters

@@ -8,6 +8,7 @@ use super::{
     certificates,
     inputs::{MAX_MESSAGE, StatusInputs, messages},
 };
+use crate::rollout::report::ClusterReport;
 use mczk_api::{
     contract::{
         cause::Cause,
@@ -92,15 +93,8 @@ fn progressing(inputs: &StatusInputs<'_>) -> Cause {
 
 fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
     let quorum = &inputs.next.quorum;
-    let is_unreachable = |name: &str| inputs.reports.get(name).is_none_or(|report| !report.reachable);
-    let with_voters = clusters.iter().filter(|cluster| !cluster.voters.is_empty());
-    let unreachable: Vec<&str> =
-        with_voters.map(|cluster| cluster.name.as_str()).filter(|n| is_unreachable(n)).collect();
-    if !unreachable.is_empty() {
-        return Cause::new(
-            Reason::ClusterUnreachable,
-            format!("Not Ready in Karmada, or without a Ready node: {}", unreachable.join(", ")),
-        );
+    if let Some(cause) = unreachable(inputs, clusters) {
+        return cause;
     }
     if inputs.next.ensemble.phase.is_bootstrap() && !quorum.formed {
         return Cause::new(Reason::Bootstrapping, "The first quorum has not formed yet");
@@ -131,6 +125,21 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
         return full;
     }
     Cause::new(Reason::Healthy, "Every voter of the ensemble serves")
+}
+
+/// The clusters with voters that Karmada does not reach, or whose report is of another cluster.
+fn unreachable(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Option<Cause> {
+    let is_unreachable = |name: &&str| inputs.reports.get(*name).is_none_or(|report| !report.reachable);
+    let with_voters = clusters.iter().filter(|cluster| !cluster.voters.is_empty());
+    let names: Vec<&str> = with_voters.map(|cluster| cluster.name.as_str()).filter(is_unreachable).collect();
+    let absence = |name: &&str| ClusterReport::absence(inputs.reports.get(*name));
+    if names.iter().map(absence).any(|absence| absence.reason == Reason::ClusterUnreachable) {
+        let message = format!("Not Ready in Karmada, or without a Ready node: {}", names.join(", "));
+        return Some(Cause::new(Reason::ClusterUnreachable, message));
+    }
+    let first = names.first()?;
+    let Cause { reason, message } = absence(first);
+    Some(Cause::new(reason, format!("Cluster {first} is {message}")))
 }
 
 /// What agents report under a condition, as reasons of `Degraded`.

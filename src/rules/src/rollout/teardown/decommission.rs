@@ -70,7 +70,7 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Teard
         let is_reachable = report.map_or_else(|| known.is_ready(cluster), |report| report.reachable);
         let conditions = report.and_then(|report| report.status.as_ref()).map_or(&[][..], |status| &status.conditions);
         match find(conditions, ConditionType::Blocked, ConditionStatus::True) {
-            _ if !is_reachable => format!("{cluster} (not Ready in Karmada)"),
+            _ if !is_reachable => format!("{cluster} ({})", ClusterReport::absence(report).message),
             Some(blocked) => format!("{cluster} ({})", blocked.message),
             None => cluster.clone(),
         }
