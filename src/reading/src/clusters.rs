@@ -24,7 +24,7 @@ use mczk_api::{
     API_VERSION,
     karmada::cluster::{self, ApiEnablement, Cluster, NodeSummary},
 };
-use mczk_rules::rollout::services::MCS_API_VERSION;
+use mczk_rules::rollout::services::{MCS_API_VERSION, NEWER_MCS_API_VERSION};
 use mczk_runtime::failure::{During, Error};
 
 /// A change of a member cluster, in a field that decisions use. It is absent before it joins, and after it leaves.
@@ -274,7 +274,7 @@ pub fn reduced(object: &DynamicObject) -> Option<Cluster> {
         .status
         .api_enablements
         .into_iter()
-        .filter(|e| e.group_version == API_VERSION || e.group_version == MCS_API_VERSION)
+        .filter(|e| [API_VERSION, MCS_API_VERSION, NEWER_MCS_API_VERSION].contains(&e.group_version.as_str()))
         .map(|mut e: ApiEnablement| {
             e.resources.sort_by(|a, b| a.kind.cmp(&b.kind));
             e

@@ -19,12 +19,24 @@ use mczk_api::{
     },
     karmada::{
         CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION, ResourceSelector,
+        cluster::Cluster,
         policy::{self, OverridePolicySpec, OverrideRule},
     },
 };
 
 /// Group and version of Karmada's ServiceExport and ServiceImport.
 pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+
+/// Newer group and version of both kinds. The fields that the operator writes are the same in it.
+pub const NEWER_MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1beta1";
+/// The remedy for a cluster with the newer version alone. Karmada writes the version of the control plane to all clusters.
+pub const SERVE_BOTH: &str = "let the definition there serve multicluster.x-k8s.io/v1alpha1 beside v1beta1, as that of kubernetes-sigs/mcs-api does, since Karmada writes v1alpha1";
+
+/// True if a cluster serves a kind of multi-cluster services in the newer version alone.
+#[must_use]
+pub fn serves_newer_alone(cluster: &Cluster, kind: &str) -> bool {
+    cluster.serves(NEWER_MCS_API_VERSION, kind) && !cluster.serves(MCS_API_VERSION, kind)
+}
 
 type Writes = BTreeMap<String, ObjectWrite<Value>>;
 

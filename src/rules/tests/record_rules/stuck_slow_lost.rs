@@ -402,6 +402,21 @@ fn a_cluster_that_shrinks_lets_others_grow() {
     assert_eq!(world.voters.len(), 5);
 }
 
+/// Karmada writes the version of the control plane, so a definition that serves the newer one alone takes no export.
+#[test]
+fn a_cluster_that_serves_exports_in_a_newer_version_alone_is_named_with_its_remedy() {
+    let mut world = World::new(&json!({}));
+    let kinds = world.observed.clusters.iter_mut().filter(|cluster| cluster.name() == "m2");
+    for enablement in kinds.flat_map(|cluster| &mut cluster.status.api_enablements) {
+        enablement.group_version = enablement.group_version.replace("x-k8s.io/v1alpha1", "x-k8s.io/v1beta1");
+    }
+    world.pass();
+    assert_eq!(world.condition("Scheduled"), "False KindsNotServed");
+    let message = world.message("Scheduled");
+    let remedy = "In m2 let the definition there serve multicluster.x-k8s.io/v1alpha1 beside v1beta1";
+    assert!(message.contains(remedy) && message.contains("Run mczk register for others"), "{message}");
+}
+
 /// Another ensemble or a user's own import may have the name that an undeclared import would have.
 #[test]
 fn an_import_of_another_owner_is_no_conflict_while_none_is_declared() {

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::rollout::{
-    cluster_selection::ClusterSelection, division::divide, known::Known, placement, services::MCS_API_VERSION,
+    cluster_selection::ClusterSelection,
+    division::divide,
+    known::Known,
+    placement,
+    services::{MCS_API_VERSION, SERVE_BOTH, serves_newer_alone},
     steps::StepReport,
 };
 use mczk_api::{
@@ -77,8 +81,17 @@ fn select(known: &Known<'_>) -> Result<Vec<String>, Cause> {
     }
     let lacking = clusters_without_kinds(known, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
+        let is_newer = |cluster: &&Cluster| lacking.iter().any(|name| name == cluster.name());
+        let newer =
+            known.clusters.iter().filter(is_newer).filter(|cluster| serves_newer_alone(cluster, "ServiceExport"));
+        let newer: Vec<&str> = newer.map(Cluster::name).collect();
+        let advice = if newer.is_empty() {
+            "Run mczk register for them".to_owned()
+        } else {
+            format!("In {} {SERVE_BOTH}. Run mczk register for others", newer.join(", "))
+        };
         let message = format!(
-            "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. Run mczk register for them, or exclude them by spec.placement.clusterAffinity.exclude",
+            "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. {advice}, or exclude them by spec.placement.clusterAffinity.exclude",
             lacking.join(", ")
         );
         return Err(Cause { reason: Reason::KindsNotServed, message });
