@@ -374,12 +374,13 @@ reasons! {
         Do("Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster");
     /// Karmada has not created a ResourceBinding for the template.
     NoBinding, Scheduled = False;
-        Do("Wait half a minute. Then run `mczk doctor`: Karmada must reach the webhook, and karmada-controller-manager and karmada-webhook must run");
+        Do("Wait half a minute. Then run `mczk doctor`, and read the events of the `ZooKeeper` in the control plane: `kubectl events --for zookeeper/NAME`");
     /// Karmada has not scheduled the newest template and policy.
-    Rescheduling, Scheduled = False; Do("Wait for Karmada: karmada-scheduler must run");
+    Rescheduling, Scheduled = False;
+        Do("Wait for Karmada. If it lasts, read the events of the `ZooKeeper` in the control plane (`kubectl events --for zookeeper/NAME`): karmada-scheduler must run, and a quota may refuse");
     /// The scheduler of Karmada found no clusters for the voters.
     NotScheduled, Scheduled = False;
-        Do("The message comes from the scheduler: taints (`placement.clusterTolerations`), capacity, weights");
+        Do("Change the object that the message names after the words of the scheduler");
     /// Karmada did not ask the webhook for the replicas of the template.
     NotInterpreted, Scheduled = False;
         Do("Run `mczk register`. Check that Karmada reaches the operator at the registered URL");

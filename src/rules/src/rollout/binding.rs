@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::rollout::{
     as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
-    scheduled::Scheduled,
+    scheduled::Scheduled, scheduler_words,
 };
 use mczk_api::{
     ZooKeeper,
@@ -111,10 +111,7 @@ pub(super) fn schedule(
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
-        return unsettled(
-            Reason::NotScheduled,
-            format!("Karmada's scheduler: {} ({})", condition.message, condition.reason),
-        );
+        return unsettled(Reason::NotScheduled, scheduler_words::explain(&condition.message, &condition.reason));
     }
     if binding.status.scheduler_observed_generation != binding.metadata.generation
         || binding.status.last_scheduled_time.is_none()

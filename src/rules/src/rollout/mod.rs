@@ -61,6 +61,7 @@ pub mod render;
 pub mod report;
 mod reported_list;
 mod scheduled;
+mod scheduler_words;
 mod server_ids;
 pub mod services;
 pub mod status;

@@ -60,6 +60,21 @@ fn an_unsettled_binding_changes_nothing(#[case] reason: &str, #[case] unsettle: 
     assert_eq!((world.overrides(), world.records()), before);
 }
 
+/// Karmada's webhook denies the scheduler's own write, so the scheduler has observed no newer binding.
+#[test]
+fn a_quota_that_refuses_the_schedule_is_named() {
+    let mut world = World::done(&json!({}));
+    let message = "FederatedResourceQuota(ns/team) exceeded for resource cpu: requested sum 5, limit 3.";
+    let condition = json!({ "type": "Scheduled", "status": "False", "reason": "QuotaExceeded", "message": message });
+    let binding = binding(&mut world);
+    binding.status.conditions = vec![serde_json::from_value(condition).unwrap()];
+    binding.metadata.generation = Some(2);
+    world.pass();
+    assert_eq!(world.condition("Scheduled"), "False NotScheduled");
+    let said = world.message("Scheduled");
+    assert!(said.contains(message) && said.contains("the FederatedResourceQuota named"), "{said}");
+}
+
 #[test]
 fn a_first_deployment_waits_for_a_settled_binding() {
     let mut world = World::new(&json!({}));
