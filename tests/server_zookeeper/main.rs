@@ -494,6 +494,34 @@ async fn servers_speak_tls_under_one_authority() {
     assert!(answers.configuration.is_some() && answers.accepted_epoch > 0);
 }
 
+/// A cluster was away for longer than its certificate was valid. Its server starts with the expired one, and Karmada brings
+/// the renewed Secret later.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_server_whose_certificate_has_expired_joins_once_its_secret_is_renewed() {
+    let mut world = World::new("expired", true);
+    let authority = Authority::new();
+    for n in 1..=3 {
+        world.assign(n, &bootstrap(3));
+        let folder = world.path(n, "quorum");
+        if n == 3 {
+            authority.write_expired_identity(&folder)
+        } else {
+            authority.write_identity(&folder)
+        }
+        world.start(n);
+    }
+    for n in 1..=2 {
+        world.until(&format!("server {n} is ready"), || (world.probe(n, "/readyz").0 == 200).then_some(()));
+    }
+    world.write(1, "without server 3").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_ne!(world.probe(3, "/readyz").0, 200, "no server accepts an expired certificate");
+    authority.write_identity(&world.path(3, "quorum"));
+    world.until("server 3 is ready", || (world.probe(3, "/readyz").0 == 200).then_some(()));
+    assert_eq!(world.missing(3, &["without server 3".into()]).await, Vec::<String>::new());
+}
+
 /// A new authority replaces the quorum's in three steps, while a client writes. No server restarts, and every server reports
 /// its loaded certificates.
 #[tokio::test(flavor = "multi_thread")]

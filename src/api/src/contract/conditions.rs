@@ -335,6 +335,9 @@ reasons! {
     /// Voters do not serve.
     VotersDown, Degraded = True, QuorumSafe = False;
         Do("Check the servers named, and restore them. `status.clusters` shows their clusters");
+    /// A policy of a user carries a private key of the quorum to member clusters.
+    KeyPropagated, Degraded = True;
+        Do("Exclude the Secret named from the policy named. Then replace the authority: `mczk.io/replace-authority`");
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
         Do("Correct the Secret of `tls.client` as the message says. Running servers keep their certificates");

@@ -9,6 +9,7 @@ pub mod policy;
 pub mod resource_binding;
 pub mod work;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// Karmada's label that forbids deletion while its value is [`PROTECTION_ALWAYS`].
@@ -21,6 +22,20 @@ pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 pub const CONFLICT_ABORT: &str = "abort";
 /// Value of [`CONFLICT_RESOLUTION`]: Karmada takes over the existing object.
 pub const CONFLICT_OVERWRITE: &str = "overwrite";
+/// Karmada's label on an object that no policy may propagate. Its value names the owner.
+///
+/// Source: `Reconcile` in `pkg/detector/detector.go`, since Karmada 1.9. Dependencies of other objects still travel.
+pub const CLAIMED_BY: &str = "resourcetemplate.karmada.io/claimed-by";
+/// Karmada's annotations on an object that a policy propagates: the name of the policy.
+const CLAIMING_POLICY: [&str; 2] =
+    [resource_binding::POLICY_NAME_ANNOTATION, "clusterpropagationpolicy.karmada.io/name"];
+
+/// The policy of a user that propagates an object.
+#[must_use]
+pub fn claiming_policy(meta: &ObjectMeta) -> Option<&str> {
+    let annotations = meta.annotations.as_ref()?;
+    CLAIMING_POLICY.iter().find_map(|key| annotations.get(*key)).map(String::as_str)
+}
 
 /// True for a namespace whose objects Karmada does not propagate: its own, and by default those of Kubernetes.
 ///

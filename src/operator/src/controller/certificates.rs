@@ -188,6 +188,20 @@ mod tests {
         assert!(error.to_string().contains(remedy), "{error}");
     }
 
+    /// A policy of a user may select all Secrets of the namespace. Karmada's detector leaves an object with this label alone.
+    #[test]
+    fn no_policy_may_propagate_a_secret_with_a_key() {
+        let object: MultiClusterZooKeeper = multi_cluster_zookeeper(json!({}));
+        let mut found = authority().metadata(&object, Timestamp::now());
+        let label = "resourcetemplate.karmada.io/claimed-by";
+        assert_eq!(found.labels.as_ref().unwrap().get(label).map(String::as_str), Some("mczk"));
+        let propagated_by = |found: &ObjectMeta| Certificate::read(found, &object).unwrap().propagated_by;
+        assert_eq!(propagated_by(&found), None);
+        let claim = ("propagationpolicy.karmada.io/name".to_owned(), "all-secrets".to_owned());
+        found.annotations.as_mut().unwrap().extend([claim]);
+        assert_eq!(propagated_by(&found).as_deref(), Some("all-secrets"));
+    }
+
     /// As another incarnation's, the plan would ask for the Secret again and again.
     #[test]
     fn a_secret_with_the_label_of_another_incarnation_is_a_failure_with_a_remedy() {

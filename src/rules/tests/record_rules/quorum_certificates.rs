@@ -54,6 +54,53 @@ fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     assert_eq!(world.pass().certificate, None);
 }
 
+/// Whatever carried the key, only another authority ends it. The former one is not trusted any more then.
+#[rstest]
+#[case::of_the_authority(Holds::Authority, true)]
+#[case::of_an_identity(Holds::Identity, true)]
+#[case::a_trust_has_no_key(Holds::Trust, false)]
+fn a_private_key_that_a_policy_carries_degrades(#[case] holds: Holds, #[case] degrades: bool) {
+    let mut world = World::done(&json!({}));
+    for secret in world.observed.certificates.iter_mut().filter(|secret| secret.holds == holds) {
+        secret.propagated_by = Some("all-secrets".to_owned());
+    }
+    world.pass();
+    assert_eq!(world.condition("Degraded") == "True KeyPropagated", degrades, "{}", world.condition("Degraded"));
+    if degrades {
+        let message = world.message("Degraded");
+        let words = format!("-{}-1 by policy all-secrets", holds.word());
+        assert!(
+            message.contains(&words) && message.contains("annotate mczk zk mczk.io/replace-authority="),
+            "{message}"
+        );
+        let request = ("mczk.io/replace-authority".to_owned(), "leaked".to_owned());
+        world.observed.object.metadata.annotations.get_or_insert_default().extend([request]);
+        world.settle();
+        assert_eq!(world.condition("Degraded"), "False Healthy");
+    }
+}
+
+/// The list moves on without a cluster that is away, and the cluster follows when it is back.
+#[test]
+fn a_cluster_that_was_away_longer_than_the_validity_comes_back_by_itself() {
+    let mut world = World::done(&json!({}));
+    let cluster_specs = world.overrides().cluster_specs;
+    world.unreachable(&["m3"]);
+    for secret in world.observed.certificates.iter_mut().filter(|c| c.holds == Holds::Identity) {
+        secret.not_after = world.now - IDENTITY_LIFE;
+    }
+    for _ in 0..10 {
+        world.tick();
+    }
+    let identity = world.overrides().ensemble.tls.unwrap().identity;
+    assert!(identity.ends_with("-identity-2"), "{identity}");
+    assert_ne!(world.report("m3")["ensembleTls"]["identity"], identity);
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.report("m3")["ensembleTls"]["identity"], identity);
+    assert_eq!(world.overrides().cluster_specs, cluster_specs, "no server restarts");
+}
+
 /// Three server lists replace an authority. Each follows when every cluster has loaded the certificates of the one before.
 #[test]
 fn an_authority_is_replaced_in_three_steps() {

@@ -11,7 +11,11 @@ use crate::doctor::{
 };
 use mczk_api::{
     MultiClusterZooKeeper,
-    contract::labels::{NOT_AFTER, REPLACE_AUTHORITY},
+    contract::{
+        certificate_names::Holds,
+        labels::{CERTIFICATE, ENSEMBLE_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
+    },
+    karmada::{CLAIMED_BY, claiming_policy},
 };
 
 pub(super) const CHECKED: &str = "The certificates of every quorum exist and are valid for 30 days and more";
@@ -38,10 +42,11 @@ fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Ti
         "kubectl --namespace {namespace} annotate mczk {name} {REPLACE_AUTHORITY}={} --overwrite",
         now.strftime("%Y-%m-%d")
     );
+    let mut findings = exposed(&name, &subject, secrets, &replace);
     // While an authority is replaced, the former one may end.
     let authority = tls.trust.iter().max_by_key(|name| number(name));
     let used = [(&tls.identity, "identity", see)].into_iter().chain(authority.map(|name| (name, "authority", replace)));
-    used.filter_map(|(secret, what, remedy)| {
+    findings.extend(used.filter_map(|(secret, what, remedy)| {
         let Some(meta) = secrets.iter().find(|meta| meta.name.as_ref() == Some(secret)) else {
             let message = format!("The Secret {secret} with the {what} of the quorum does not exist");
             return Some(DoctorFinding::fault(&subject, message, remedy));
@@ -50,6 +55,30 @@ fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Ti
         let text = if end <= now { "expired at" } else { "expires within 30 days, at" };
         let message = format!("The {what} of the quorum in Secret {secret} {text} {end}");
         (end.duration_since(now) <= RESERVE).then(|| DoctorFinding::fault(&subject, message, remedy))
+    }));
+    findings
+}
+
+/// Secrets with a key that a policy carries to member clusters, or could carry. Karmada's own label forbids it.
+fn exposed(ensemble: &str, subject: &str, secrets: &[ObjectMeta], replace: &str) -> Vec<DoctorFinding> {
+    let label = |meta: &ObjectMeta, key: &str| meta.labels.as_ref()?.get(key).cloned();
+    let has_key = |meta: &&ObjectMeta| {
+        let kind = meta.annotations.as_ref().and_then(|annotations| annotations.get(CERTIFICATE));
+        let holds = kind.and_then(|kind| kind.split('/').next());
+        holds.is_some_and(|word| [Holds::Authority, Holds::Identity].iter().any(|holds| holds.word() == word))
+    };
+    let own = secrets.iter().filter(|meta| label(meta, ENSEMBLE_LABEL).as_deref() == Some(ensemble)).filter(has_key);
+    own.filter_map(|meta| {
+        let secret = meta.name.clone().unwrap_or_default();
+        if let Some(policy) = claiming_policy(meta) {
+            let message = format!("Policy {policy} carries the private key in Secret {secret} to member clusters");
+            let remedy = format!("Exclude the Secret from the policy, and then replace the authority: {replace}");
+            return Some(DoctorFinding::fault(subject, message, remedy));
+        }
+        let message = format!("A policy that selects all Secrets would carry the private key in {secret} to clusters");
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        let remedy = format!("kubectl --namespace {namespace} label secret {secret} {CLAIMED_BY}=mczk");
+        label(meta, CLAIMED_BY).is_none().then(|| DoctorFinding::warning(subject, message, remedy))
     })
     .collect()
 }
@@ -63,7 +92,7 @@ fn number(name: &str) -> u32 {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
-    use crate::doctor::healthy::{assert_fault, days, healthy, now};
+    use crate::doctor::healthy::{assert_fault, assert_warning, days, healthy, now};
 
     #[test]
     fn an_identity_that_ends() {
@@ -77,6 +106,33 @@ mod tests {
         let findings = examine(&healthy(), days(3640));
         let remedy = "annotate mczk zk mczk.io/replace-authority=";
         assert_fault(&findings[1..], "authority of the quorum in Secret zk-abc-trust-1 expires within", remedy);
+    }
+
+    #[test]
+    fn a_key_that_a_policy_carries_or_could_carry() {
+        let with = |label: &str, policy: &str| {
+            let mut observed = healthy();
+            let secrets = observed.certificates.get_mut("n").unwrap().as_mut().unwrap();
+            secrets.push(
+                serde_json::from_value(serde_json::json!({
+                    "name": "zk-abc-authority-1", "namespace": "n",
+                    "labels": { ENSEMBLE_LABEL: "zk", CLAIMED_BY: label },
+                    "annotations": { CERTIFICATE: "authority/1/1", "clusterpropagationpolicy.karmada.io/name": policy },
+                }))
+                .map(|mut meta: ObjectMeta| {
+                    meta.labels.as_mut().unwrap().retain(|_, value| !value.is_empty());
+                    meta.annotations.as_mut().unwrap().retain(|_, value| !value.is_empty());
+                    meta
+                })
+                .unwrap(),
+            );
+            examine(&observed, now())
+        };
+        assert_eq!(with("mczk", ""), []);
+        let label = "kubectl --namespace n label secret zk-abc-authority-1 resourcetemplate.karmada.io/claimed-by=mczk";
+        assert_warning(&with("", ""), "would carry the private key in zk-abc-authority-1", label);
+        let message = "Policy all-secrets carries the private key in Secret zk-abc-authority-1";
+        assert_fault(&with("mczk", "all-secrets"), message, "annotate mczk zk mczk.io/replace-authority=");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use mczk_api::{
         certificate_names::Holds,
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
-    karmada::DELETION_PROTECTION,
+    karmada::{CLAIMED_BY, DELETION_PROTECTION, claiming_policy},
 };
 
 /// Validity of an authority. The operator replaces it when a third is left.
@@ -37,6 +37,8 @@ pub struct Certificate {
     pub not_after: Timestamp,
     /// Of an authority: the value of [`REPLACE_AUTHORITY`] that it answers.
     pub requested: Option<String>,
+    /// The policy of a user that carries the Secret to member clusters.
+    pub propagated_by: Option<String>,
 }
 
 impl Certificate {
@@ -65,6 +67,7 @@ impl Certificate {
             name: meta.name.clone()?,
             not_after: annotation(NOT_AFTER)?.parse().ok()?,
             requested: annotation(REPLACE_AUTHORITY).cloned(),
+            propagated_by: claiming_policy(meta).map(str::to_owned),
         })
     }
 }
@@ -96,6 +99,8 @@ impl Make {
         labels.insert(INCARNATION_LABEL.to_owned(), self.incarnation.clone());
         // Kubernetes' garbage collector deletes the Secret with its owner, and does not remove the protection.
         labels.remove(DELETION_PROTECTION);
+        // A policy of a user that selects all Secrets would carry the keys to other clusters.
+        labels.insert(CLAIMED_BY.to_owned(), "mczk".to_owned());
         let annotations = meta.annotations.get_or_insert_default();
         annotations.extend(self.annotations(not_after));
         meta
@@ -121,6 +126,7 @@ impl Make {
             name: self.name.clone(),
             not_after,
             requested: self.requested.clone(),
+            propagated_by: None,
         }
     }
 

@@ -10,8 +10,9 @@ use mczk_api::{
     contract::{
         cause::Cause,
         certificate_expiry::{Validity, phrase},
-        certificate_names::Holds,
+        certificate_names::{Holds, numbered},
         conditions::{ConditionType, Reason},
+        labels::REPLACE_AUTHORITY,
     },
     tls::EnsembleTls,
 };
@@ -72,6 +73,25 @@ fn ending(used: &BTreeMap<&str, BTreeSet<&str>>, certificates: &[Certificate], n
     certificates.iter().filter_map(message).collect()
 }
 
+/// The private keys of trusted authorities, or of identities under them, that a policy of a user carries to member clusters.
+pub(super) fn exposed(inputs: &StatusInputs<'_>) -> Option<Cause> {
+    let tls = inputs.next.ensemble.tls.as_ref()?;
+    let trusted: BTreeSet<u32> = tls.trust.iter().filter_map(|name| Some(numbered(name)?.1)).collect();
+    let keys = inputs.known.certificates.iter().filter(|secret| secret.holds != Holds::Trust);
+    let own = keys.filter(|secret| Some(&secret.incarnation) == inputs.next.ensemble.incarnation.as_ref());
+    let exposed: Vec<String> = own
+        .filter(|secret| trusted.contains(&secret.authority))
+        .filter_map(|secret| Some(format!("{} by policy {}", secret.name, secret.propagated_by.as_ref()?)))
+        .collect();
+    let message = format!(
+        "Private keys of the quorum travel to member clusters: Secret {}. Exclude the Secrets from the policies, and then replace the authority: kubectl --namespace {} annotate mczk {} {REPLACE_AUTHORITY}=VALUE --overwrite",
+        exposed.join(", "),
+        inputs.known.namespace,
+        inputs.known.name,
+    );
+    (!exposed.is_empty()).then(|| Cause::new(Reason::KeyPropagated, message))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -88,6 +108,7 @@ mod tests {
             name: name.to_owned(),
             not_after: not_after.parse().unwrap(),
             requested: None,
+            propagated_by: None,
         }
     }
 

@@ -116,6 +116,9 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
     if inputs.next.ensemble.servers.is_empty() && !quorum.formed {
         return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
     }
+    if let Some(exposed) = certificates::exposed(inputs) {
+        return exposed;
+    }
     let kept = reported(inputs, ConditionType::ClientCertificatesKept);
     if !kept.is_empty() {
         let messages: Vec<String> = kept.into_iter().map(|kept| kept.message).collect();

@@ -26,7 +26,16 @@ fn day(day: i64) -> Timestamp {
 fn have(holds: Holds, number: u32, until: i64) -> Certificate {
     let name = format!("zk-abc-{}-{number}", holds.word());
     let authority = if holds == Holds::Identity { 1 } else { number };
-    Certificate { incarnation: "abc".into(), holds, number, authority, name, not_after: day(until), requested: None }
+    Certificate {
+        incarnation: "abc".into(),
+        holds,
+        number,
+        authority,
+        name,
+        not_after: day(until),
+        requested: None,
+        propagated_by: None,
+    }
 }
 
 /// The decision before the first quorum, without any cluster.
