@@ -67,7 +67,7 @@ BUILD_STATIC = CARGO="$(CARGO)" image/program.sh native >/dev/null
 NEWER = $(STATIC)-newer
 BUILD_NEWER = CARGO="$(CARGO)" image/program.sh native --features newer-list >/dev/null && cp "$(STATIC)" "$(NEWER)"
 # The jars of ZooKeeper, in the layout of the official package.
-ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
+ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.5/lib
 
 # The jars of Curator.
 CURATOR_LIB := $(CACHE)/curator/5.9.0/lib

@@ -64,7 +64,7 @@ def arguments():
 
 
 ARGS = arguments()
-HOME = pathlib.Path(os.environ.get("MCZK_CACHE", pathlib.Path.home() / ".cache/mczk")) / "zookeeper/3.9.4"
+HOME = pathlib.Path(os.environ.get("MCZK_CACHE", pathlib.Path.home() / ".cache/mczk")) / "zookeeper/3.9.5"
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="mczk-elections-"))
 processes, dead = {}, set()
 

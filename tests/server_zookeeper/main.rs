@@ -1,4 +1,4 @@
-//! `mczk server` with real `ZooKeeper` 3.9.4 processes.
+//! `mczk server` with real `ZooKeeper` 3.9.5 processes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -240,7 +240,7 @@ async fn grow(world: &mut World, five: &Ensemble) {
     }
     assert_eq!(world.configuration(5).voters().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let leader = (1..=5).map(|n| world.serving(n)).find(|report| report.mode == Some(Mode::Leader)).unwrap();
-    assert_eq!((leader.synced_voters, leader.version.as_deref()), (Some(4), Some("3.9.4")));
+    assert_eq!((leader.synced_voters, leader.version.as_deref()), (Some(4), Some("3.9.5")));
 }
 
 /// Servers outside the list are removed one by one and do not start again.

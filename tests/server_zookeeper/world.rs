@@ -377,7 +377,7 @@ pub fn program() -> PathBuf {
 pub fn home() -> PathBuf {
     let cache = std::env::var_os("MCZK_CACHE")
         .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/mczk"), PathBuf::from);
-    let home = cache.join("zookeeper/3.9.4");
+    let home = cache.join("zookeeper/3.9.5");
     assert!(home.join("lib").is_dir(), "{} is missing: run make zookeeper", home.display());
     home
 }

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::scene::IMAGE;
 
-/// The version that the ensemble is upgraded from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
-pub const FORMER: &str = "zookeeper:3.9.2";
+/// The version that the ensemble is upgraded from: the patch before.
+pub const FORMER: &str = "zookeeper:3.9.4";
 /// ZooKeeper purges nothing, so that all transactions can be compared at the end.
 const KEEP_LOGS: (&str, &str) = ("autopurge.purgeInterval", "0");
 

@@ -26,9 +26,9 @@ pub(crate) const PAUSE: &str = "rig.local/pause:1";
 /// An image with a shell and its tools, for pods of tests.
 pub const BUSYBOX: &str = "rig.local/busybox:1";
 /// The image of ZooKeeper, named as in a registry, so that manifests work unchanged.
-pub const ZOOKEEPER: &str = "docker.io/library/zookeeper:3.9.4";
-/// The version to upgrade from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
-pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.2";
+pub const ZOOKEEPER: &str = "docker.io/library/zookeeper:3.9.5";
+/// The version to upgrade from: the patch before. If that loses writes, an older one.
+pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.4";
 /// The image of mczk, named as in its chart.
 pub const MCZK: &str = concat!("docker.io/library/mczk:", env!("CARGO_PKG_VERSION"));
 
@@ -43,7 +43,7 @@ const JAVA_MODULES: &str = "java.base,java.logging,java.management,java.naming,j
 /// The user of the official ZooKeeper image.
 const ZOOKEEPER_USER: u32 = 1000;
 /// Change it when this file makes other images of the same inputs.
-const REVISION: &str = "4";
+const REVISION: &str = "5";
 /// The number of sets of images that are kept.
 const KEPT: usize = 3;
 
@@ -260,14 +260,6 @@ fn base(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBu
     Ok(root)
 }
 
-/// The version of Logback of a version of `ZooKeeper`. Another one does not match its SLF4J, and logs nothing.
-fn logback(zookeeper: &str) -> &'static str {
-    match zookeeper {
-        "3.9.0" | "3.9.1" | "3.9.2" | "3.9.3" => "1.2.13",
-        _ => "1.3.15",
-    }
-}
-
 /// An image laid out like the official one: the folder of the binary package with its scripts.
 fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
     let version = tag.rsplit(':').next().unwrap_or_default();
@@ -281,7 +273,7 @@ fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
     write(&pom, POM.as_bytes())?;
     let mut mvn = Command::new("mvn");
     mvn.args(["-B", "-q", "-f"]).arg(&pom).arg(format!("-Dzookeeper={version}"));
-    mvn.arg(format!("-Dlogback={}", logback(version))).arg("dependency:copy-dependencies");
+    mvn.arg("dependency:copy-dependencies");
     mvn.arg(format!("-DoutputDirectory={}", home.join("lib").display()));
     run_blocking(mvn, Signal::SIGTERM).context(
         "cannot get ZooKeeper's jars: the programs mvn and java must be in PATH (`make prerequisites-nodes`), with access \

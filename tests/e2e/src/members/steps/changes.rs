@@ -27,7 +27,7 @@ const NAMED: Duration = Duration::from_secs(90);
 
 pub const FORMS: Step = Step { always: true, ..step!("forms", forms, "an ensemble forms over three clusters") };
 pub const SETTING: Step = step!("setting", setting, "a changed setting is rolled out cluster by cluster");
-pub const UPGRADE: Step = step!("upgrade", upgrade, "ZooKeeper 3.9.2 is upgraded to 3.9.4, cluster by cluster");
+pub const UPGRADE: Step = step!("upgrade", upgrade, "ZooKeeper 3.9.4 is upgraded to 3.9.5, cluster by cluster");
 pub const BAD_IMAGE: Step = step!(
     "bad-image",
     bad_image,
