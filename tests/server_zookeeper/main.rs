@@ -505,9 +505,9 @@ async fn a_server_whose_certificate_has_expired_joins_once_its_secret_is_renewed
         world.assign(n, &bootstrap(3));
         let folder = world.path(n, "quorum");
         if n == 3 {
-            authority.write_expired_identity(&folder)
+            authority.write_expired_identity(&folder);
         } else {
-            authority.write_identity(&folder)
+            authority.write_identity(&folder);
         }
         world.start(n);
     }

@@ -204,7 +204,7 @@ pub struct MultiClusterZooKeeperStatus {
     /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion`, `Paused` and
+    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion`, `UntestedVersion`, `Paused` and
     /// `CertificatesExpire`. All are present from the first reconcile on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

@@ -33,7 +33,7 @@ fn a_finished_rollout() {
     let voters = VoterMeasures { desired: 5, serving: 5, tolerated_voters: 2, tolerated_clusters: 1 };
     assert_eq!(all.voters, Some(voters));
     assert_eq!(all.conditions[&ConditionType::Ready], (ConditionStatus::True, Reason::Serving));
-    assert_eq!(all.conditions.len(), 8, "every condition of the object");
+    assert_eq!(all.conditions.len(), 9, "every condition of the object");
     let transition = world.records().last().unwrap().last_transition_time.0;
     assert_eq!(all.record, Some(RecordMeasures { transition, pending: 0, deploying: 0, completed: 3 }));
     // The world's first certificates have no end.

@@ -102,6 +102,8 @@ condition_types! {
     Scheduled = Scheduled of MultiClusterZooKeeper;
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
     UnsafeVersion = UnsafeVersion of MultiClusterZooKeeper;
+    /// A server or a member cluster runs a version with which mczk has no run.
+    UntestedVersion = UntestedVersion of MultiClusterZooKeeper;
     /// The user has paused the rollout.
     Paused = Paused of MultiClusterZooKeeper;
     /// A certificate of the ensemble expires soon, although its renewal is due.
@@ -362,11 +364,13 @@ reasons! {
 
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
     LosesWrites, UnsafeVersion = True; Do("Change `spec.template.image` to the version that the message names, or a newer one");
-    /// A member cluster of the ensemble runs a version of Kubernetes that mczk does not support.
-    UnsupportedVersion, UnsafeVersion = Unknown;
-        Do("Upgrade the clusters that the message names, or mczk. The [table](versions.md) has the supported versions");
     /// No server reports a version that is known to lose acknowledged writes.
     NoKnownLoss, UnsafeVersion = False; None;
+    /// A version of ZooKeeper or Kubernetes has no entry in the table.
+    NotTested, UntestedVersion = True;
+        Do("Use a version of the [table](versions.md), or test this one yourself: mczk stops nothing");
+    /// Every version that is reported has an entry in the table.
+    Tested, UntestedVersion = False; None;
 
     /// Karmada has scheduled every voter.
     Placed, Scheduled = True; None;

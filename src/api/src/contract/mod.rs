@@ -22,6 +22,6 @@ pub mod replace_request;
 pub mod server_list;
 pub mod settings;
 pub mod spec_hash;
-pub mod supported_versions;
+pub mod tested_versions;
 pub mod tombstone;
 pub mod zookeeper_versions;

@@ -7,6 +7,9 @@ const UNSAFE: [(&str, &str); 3] =
 /// The first version that has none of the known losses.
 pub const SAFE_SINCE: &str = "3.9.4";
 
+/// The versions with which mczk has a run. `docs/reference/versions.md` has the whole table.
+pub const TESTED: [&str; 2] = ["3.9.4", "3.9.5"];
+
 /// The oldest major and minor version whose settings and files mczk knows.
 const OLDEST: (u32, u32) = (3, 9);
 
@@ -46,6 +49,12 @@ mod tests {
         assert_eq!(number("3.9.3-c26634f34490bb0ea7a09cc51e05ede3b4e320ee, built on 2024-10-17 23:21 UTC"), "3.9.3");
         assert_eq!(known_loss("3.9.3"), Some("ZOOKEEPER-4925"));
         assert_eq!(known_loss(SAFE_SINCE), None);
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_has_the_tested_versions() {
+        let table = include_str!("../../../../docs/reference/versions.md");
+        assert!(table.contains(&format!("| {} ", TESTED.join(" and "))), "{table}");
     }
 
     #[test]

@@ -51,13 +51,14 @@ impl Finding {
 pub const ENSEMBLE: &str = "ensemble";
 
 /// The order in which conditions of an ensemble explain it.
-const EXPLAINING: [ConditionType; 8] = [
+const EXPLAINING: [ConditionType; 9] = [
     ConditionType::Progressing,
     ConditionType::Scheduled,
     ConditionType::Degraded,
     ConditionType::QuorumSafe,
     ConditionType::CertificatesExpire,
     ConditionType::UnsafeVersion,
+    ConditionType::UntestedVersion,
     ConditionType::Paused,
     ConditionType::Ready,
 ];

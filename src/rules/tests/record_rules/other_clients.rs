@@ -216,14 +216,26 @@ fn a_certificate_that_agents_see_expiring_is_a_condition_and_one_event() {
 
 /// C4.
 #[test]
-fn a_cluster_with_an_unsupported_kubernetes_is_named() {
+fn versions_without_a_run_are_named_and_are_not_unsafe() {
     let mut world = World::done(&json!({}));
-    for (version, expected) in [("v1.35.3", "False NoKnownLoss"), ("v1.22.1", "Unknown UnsupportedVersion")] {
+    for (version, expected) in [("v1.35.3", "False Tested"), ("v1.22.1", "True NotTested")] {
         let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
         m2.status.kubernetes_version = version.to_owned();
         world.pass();
-        assert_eq!(world.condition("UnsafeVersion"), expected);
+        assert_eq!(
+            [world.condition("UntestedVersion"), world.condition("UnsafeVersion")],
+            [expected, "False NoKnownLoss"]
+        );
     }
-    let message = world.message("UnsafeVersion");
-    assert!(message.contains("m2 (v1.22.1). Supported are 1.31 to 1.35"), "{message}");
+    world.report("m2")["servers"][1]["version"] = json!("3.9.2");
+    world.pass();
+    assert_eq!(world.condition("UnsafeVersion"), "False NoKnownLoss");
+    let message = world.message("UntestedVersion");
+    for words in [
+        "Kubernetes v1.22.1 in m2",
+        "ZooKeeper 3.9.2 in m2",
+        "tested with ZooKeeper 3.9.4, 3.9.5 and Kubernetes 1.34 to",
+    ] {
+        assert!(message.contains(words), "{message}");
+    }
 }

@@ -37,15 +37,17 @@ fn of_ensemble(object: &DynamicObject) -> Option<DoctorFinding> {
     let conditions = object.data.pointer("/status/conditions");
     let conditions: Vec<Condition> =
         conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default();
-    let unsafe_quorum = Some(format!("{}={}", ConditionType::QuorumSafe.as_str(), ConditionStatus::False.as_str()));
+    let risks =
+        [(ConditionType::QuorumSafe, ConditionStatus::False), (ConditionType::UntestedVersion, ConditionStatus::True)]
+            .map(|(type_, status)| Some(format!("{type_}={}", status.as_str())));
     // The risk comes last: another cause may be a fault.
     let mut causes = findings::of_ensemble(&conditions);
     causes.retain(|cause| !cause.advice);
-    causes.sort_by_key(|cause| cause.condition == unsafe_quorum);
+    causes.sort_by_key(|cause| risks.contains(&cause.condition));
     let cause = causes.into_iter().next()?;
     let holds = |type_| find(&conditions, type_, ConditionStatus::True).is_some();
-    // All servers serve, although the ensemble would not survive the loss of a cluster.
-    let at_risk = holds(ConditionType::Ready) && cause.condition == unsafe_quorum;
+    // All servers serve, although the ensemble would not survive the loss of a cluster, or a version is not tested.
+    let at_risk = holds(ConditionType::Ready) && risks.contains(&cause.condition);
     // A rollout that moves needs no action.
     let severity =
         if at_risk || holds(ConditionType::Progressing) { FindingSeverity::Warning } else { FindingSeverity::Fault };
@@ -98,6 +100,8 @@ mod tests {
             condition("QuorumSafe", "False", "ClusterHoldsMajority", "Without cluster m1"),
         ];
         assert_warning(&examined(&conditions), "Without cluster m1", "mczk why zk --namespace n");
+        conditions[2] = condition("UntestedVersion", "True", "NotTested", "No run with Kubernetes 1.40");
+        assert_warning(&examined(&conditions), "No run with Kubernetes 1.40", "mczk why zk --namespace n");
         conditions.push(condition("UnsafeVersion", "True", "LosesWrites", "Servers run 3.9.3"));
         assert_fault(&examined(&conditions), "Servers run 3.9.3", "mczk why zk --namespace n");
     }

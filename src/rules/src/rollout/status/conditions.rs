@@ -1,6 +1,6 @@
 //! The conditions of a MultiClusterZooKeeper.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -14,8 +14,8 @@ use mczk_api::{
         cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason},
         server_list::majority,
-        supported_versions::{kubernetes, supports_kubernetes},
-        zookeeper_versions::{SAFE_SINCE, known_loss},
+        tested_versions::{is_tested_kubernetes, kubernetes},
+        zookeeper_versions::{SAFE_SINCE, TESTED, known_loss},
     },
     multiclusterzookeeper::ClusterStatus,
     zookeeper::Role,
@@ -30,6 +30,7 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) 
         (ConditionType::QuorumSafe, quorum_safe(inputs)),
         (ConditionType::Scheduled, scheduled(inputs)),
         (ConditionType::UnsafeVersion, unsafe_version(inputs)),
+        (ConditionType::UntestedVersion, untested_version(inputs)),
         (ConditionType::Paused, paused(inputs)),
         (ConditionType::CertificatesExpire, certificates::expire(inputs)),
     ];
@@ -218,13 +219,8 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Cause {
         })
         .collect();
     if unsafe_servers.is_empty() {
-        if let Some(message) = unsupported_clusters(inputs) {
-            return Cause::new(Reason::UnsupportedVersion, message);
-        }
-        return Cause::new(
-            Reason::NoKnownLoss,
-            "No server reports a version that is known to lose acknowledged writes",
-        );
+        let message = "No server reports a version that is known to lose acknowledged writes";
+        return Cause::new(Reason::NoKnownLoss, message);
     }
     let message = format!(
         "These servers run a version that is known to lose acknowledged writes: {}. Upgrade spec.template.image to {SAFE_SINCE} or newer",
@@ -233,20 +229,30 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Cause {
     Cause::new(Reason::LosesWrites, message)
 }
 
-/// The clusters of the ensemble with a version of Kubernetes that mczk does not support.
-fn unsupported_clusters(inputs: &StatusInputs<'_>) -> Option<String> {
+/// The versions of `ZooKeeper` and Kubernetes with which mczk has no run.
+fn untested_version(inputs: &StatusInputs<'_>) -> Cause {
+    let reports = inputs.reports.values().filter_map(|report| Some((&report.cluster, report.status.as_ref()?)));
+    let of_servers = reports.flat_map(|(cluster, status)| {
+        let versions = status.servers.iter().filter_map(|server| server.version.as_deref());
+        versions
+            .filter(|version| !TESTED.contains(version))
+            .map(move |version| format!("ZooKeeper {version} in {cluster}"))
+    });
     let used = inputs.known.clusters.iter().filter(|cluster| inputs.next.cluster_specs.contains_key(cluster.name()));
-    let unsupported: Vec<String> = used
-        .filter(|cluster| !supports_kubernetes(&cluster.status.kubernetes_version))
-        .map(|cluster| format!("{} ({})", cluster.name(), cluster.status.kubernetes_version))
-        .collect();
-    (!unsupported.is_empty()).then(|| {
-        format!(
-            "These clusters run a version of Kubernetes that mczk does not support: {}. Supported are {}: upgrade the clusters or mczk",
-            unsupported.join(", "),
-            kubernetes()
-        )
-    })
+    let untested = used.filter(|cluster| !is_tested_kubernetes(&cluster.status.kubernetes_version));
+    let of_clusters =
+        untested.map(|cluster| format!("Kubernetes {} in {}", cluster.status.kubernetes_version, cluster.name()));
+    let all: BTreeSet<String> = of_servers.chain(of_clusters).collect();
+    if all.is_empty() {
+        return Cause::new(Reason::Tested, "Every version that is reported is tested");
+    }
+    let message = format!(
+        "mczk has no run with {}. It is tested with ZooKeeper {} and Kubernetes {}",
+        all.into_iter().collect::<Vec<_>>().join(", "),
+        TESTED.join(", "),
+        kubernetes()
+    );
+    Cause::new(Reason::NotTested, message)
 }
 
 fn paused(inputs: &StatusInputs<'_>) -> Cause {

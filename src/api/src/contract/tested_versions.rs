@@ -1,26 +1,27 @@
-//! The supported versions of Karmada, and of Kubernetes in member clusters. `docs/reference/versions.md` has the whole table.
+//! The versions of Karmada, and of Kubernetes in member clusters, with which mczk has a run. `docs/reference/versions.md` has
+//! the whole table.
 //! Karmada reports no version of its own: only the images of its pods show it.
 
 /// The oldest and the newest minor version of Kubernetes 1 in member clusters.
-const KUBERNETES: (u32, u32) = (31, 35);
+const KUBERNETES: (u32, u32) = (34, 35);
 /// The oldest and the newest minor version of Karmada 1.
 const KARMADA: (u32, u32) = (16, 18);
 
-/// The supported versions of Kubernetes, for users.
+/// The tested versions of Kubernetes, for users.
 #[must_use]
 pub fn kubernetes() -> String {
     format!("1.{} to 1.{}", KUBERNETES.0, KUBERNETES.1)
 }
 
-/// The supported versions of Karmada, for users.
+/// The tested versions of Karmada, for users.
 #[must_use]
 pub fn karmada() -> String {
     format!("1.{} to 1.{}", KARMADA.0, KARMADA.1)
 }
 
-/// True if this version of Karmada is supported, and if the text is no version, such as `latest`.
+/// True if this version of Karmada is tested, and if the text is no version, such as `latest`.
 #[must_use]
-pub fn supports_karmada(version: &str) -> bool {
+pub fn is_tested_karmada(version: &str) -> bool {
     match major_and_minor(version) {
         (Some(1), Some(minor)) => (KARMADA.0..=KARMADA.1).contains(&minor),
         (Some(_), Some(_)) => false,
@@ -28,10 +29,10 @@ pub fn supports_karmada(version: &str) -> bool {
     }
 }
 
-/// True if a member cluster with this version of Kubernetes is supported. A version that Karmada has not reported counts as
-/// supported: there is nothing to warn of.
+/// True if this version of Kubernetes in member clusters is tested. A version that Karmada has not reported counts as
+/// tested: there is nothing to warn of.
 #[must_use]
-pub fn supports_kubernetes(version: &str) -> bool {
+pub fn is_tested_kubernetes(version: &str) -> bool {
     match major_and_minor(version) {
         (Some(1), Some(minor)) => (KUBERNETES.0..=KUBERNETES.1).contains(&minor),
         (Some(_), _) => false,
@@ -69,19 +70,19 @@ mod tests {
     #[case("latest", true)]
     #[case("sha256:abc", true)]
     fn versions_of_karmada(#[case] version: &str, #[case] expected: bool) {
-        assert_eq!(supports_karmada(version), expected);
+        assert_eq!(is_tested_karmada(version), expected);
     }
 
     #[rstest]
     #[case("v1.35.3", true)]
-    #[case("v1.31.0+k3s1", true)]
-    #[case("v1.33-eks-1", true)]
-    #[case("v1.30.9", false)]
+    #[case("v1.34.0+k3s1", true)]
+    #[case("v1.34-eks-1", true)]
+    #[case("v1.33.9", false)]
     #[case("v1.36.0", false)]
     #[case("v2.0.0", false)]
     #[case("nonsense", false)]
     #[case("", true)]
     fn versions_of_member_clusters(#[case] version: &str, #[case] expected: bool) {
-        assert_eq!(supports_kubernetes(version), expected);
+        assert_eq!(is_tested_kubernetes(version), expected);
     }
 }
