@@ -7,6 +7,7 @@ use mczk_api::{
     pod::{Resources, Scheduling},
     zookeeper::{ServerStatus, ZooKeeperStatus},
 };
+use mczk_rules::agent::render::amount::thousandths;
 use serde_json::{Map, Value, json};
 
 /// The expected answer.
@@ -138,9 +139,18 @@ fn replica(object: &Value) -> Read<Answer> {
     let resources = serde_json::to_value(resources).map_err(|_| Refused)?;
     let mut requests = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
     requests.extend(resources.get("requests").and_then(Value::as_object).cloned().unwrap_or_default());
-    if !requests.is_empty() {
-        requirements.insert("resourceRequest".to_owned(), requests.into());
+    if resources.is_null() {
+        requests.insert("memory".to_owned(), json!("1Gi"));
     }
+    // The init container may need more than the server.
+    for (name, least) in [("cpu", "10m"), ("memory", "32Mi")] {
+        let parsed = |amount: &Value| amount.as_str().and_then(thousandths);
+        let own = requests.entry(name).or_insert_with(|| json!(least));
+        if parsed(own).is_some_and(|own| Some(own) < thousandths(least)) {
+            *own = json!(least);
+        }
+    }
+    requirements.insert("resourceRequest".to_owned(), requests.into());
     if let Some(class) = scheduling.get("priorityClassName") {
         requirements.insert("priorityClassName".to_owned(), class.clone());
     }

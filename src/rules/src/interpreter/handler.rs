@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("InterpretReplica", json!({"replicas": 3, "replicaRequirements": {}}))]
+    #[case("InterpretReplica", json!({"replicas": 3, "replicaRequirements": {"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}}))]
     #[case("InterpretHealth", json!({"healthy": false}))]
     #[case("InterpretDependency", json!({"dependencies": []}))]
     #[case("ReviseReplica", json!({"patch": "W3sib3AiOiJyZXBsYWNlIiwicGF0aCI6Ii9zcGVjL3JlcGxpY2FzIiwidmFsdWUiOjB9XQ==", "patchType": "JSONPatch"}))]

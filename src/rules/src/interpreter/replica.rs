@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use super::{object::read, refusal::Refusal};
+use crate::agent::render::resources;
 use mczk_api::{
     pod::{Resources, Scheduling, Toleration},
     quantity::Quantity,
@@ -18,7 +19,7 @@ pub struct ReplicaRequirements {
     /// Requirements on nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     node_claim: Option<NodeClaim>,
-    /// Resources of a node that a replica uses.
+    /// Resources of a node that a replica uses, with its init container. The agent renders pods from the same function.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     resource_request: BTreeMap<String, Quantity>,
     /// Priority class.
@@ -89,17 +90,10 @@ pub(crate) fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements),
     };
     let requirements = ReplicaRequirements {
         node_claim: (claim != NodeClaim::default()).then_some(claim),
-        resource_request: effective_requests(resources.unwrap_or_default()),
+        resource_request: resources::of_pod(resources.as_ref()),
         priority_class_name: scheduling.priority_class_name,
     };
     Ok((spec.replicas, requirements))
-}
-
-/// Kubernetes uses the limit as the request if only a limit is given.
-fn effective_requests(Resources { requests, limits }: Resources) -> BTreeMap<String, Quantity> {
-    let mut effective = limits;
-    effective.extend(requests);
-    effective
 }
 
 #[cfg(test)]
@@ -109,6 +103,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        agent::render::{Kind, amount::thousandths, render, source::Source},
+        fixtures::zookeeper_spec,
+    };
+    use mczk_api::zookeeper::{Ensemble, ZooKeeperSpec};
 
     fn answer(spec: &Value) -> Result<(i32, Value), Refusal> {
         let object = serde_json::value::to_raw_value(&json!({ "spec": spec })).unwrap();
@@ -116,9 +115,9 @@ mod tests {
     }
 
     #[rstest]
-    #[case::no_replicas(json!({"replicas": 0}), 0, json!({}))]
-    #[case::a_bare_template(json!({"replicas": 3, "template": {"image": "zookeeper:3.9"}}), 3, json!({}))]
-    #[case::nulls(json!({"replicas": 3, "template": {"resources": null, "scheduling": null}}), 3, json!({}))]
+    #[case::no_replicas(json!({"replicas": 0}), 0, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
+    #[case::a_bare_template(json!({"replicas": 3, "template": {"image": "zookeeper:3.9"}}), 3, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
+    #[case::nulls(json!({"replicas": 3, "template": {"resources": null, "scheduling": null}}), 3, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
     #[case::limits_are_used_as_requests(
         json!({"replicas": 1, "template": {"resources": {"requests": {"cpu": 1}, "limits": {"cpu": "2", "memory": "1Gi"}}}}),
         1,
@@ -141,11 +140,52 @@ mod tests {
                 "nodeSelector": {"disk": "ssd"},
                 "tolerations": [{"key": "zk", "operator": "Exists", "effect": "NoSchedule"}]
             },
+            "resourceRequest": {"cpu": "10m", "memory": "1Gi"},
             "priorityClassName": "high"
         })
     )]
     fn requirements_are_interpreted(#[case] spec: Value, #[case] replicas: i32, #[case] expected: Value) {
         assert_eq!(answer(&spec), Ok((replicas, expected)));
+    }
+
+    /// What a pod requests by Kubernetes' rule: of each resource the sum of its containers, or the largest of its init
+    /// containers if that is larger. Without a request its limit counts.
+    fn requested(pod: &Value) -> BTreeMap<String, u128> {
+        let of = |container: &Value| {
+            let resources = &container["resources"];
+            let all = [&resources["limits"], &resources["requests"]].map(|amounts| amounts.as_object().cloned());
+            let amount = |(name, amount): (String, Value)| (name, thousandths(amount.as_str().unwrap()).unwrap());
+            all.into_iter().flatten().flatten().map(amount).collect::<BTreeMap<_, _>>()
+        };
+        let mut total = BTreeMap::new();
+        for (name, amount) in pod["containers"].as_array().unwrap().iter().flat_map(of) {
+            *total.entry(name).or_insert(0) += amount;
+        }
+        for (name, amount) in pod["initContainers"].as_array().unwrap().iter().flat_map(of) {
+            let total = total.entry(name).or_insert(0);
+            *total = amount.max(*total);
+        }
+        total
+    }
+
+    #[rstest]
+    #[case::none(json!(null))]
+    #[case::unlimited(json!({}))]
+    #[case::less_than_the_init_container(json!({"requests": {"cpu": "5m", "memory": "16Mi"}}))]
+    #[case::only_memory(json!({"requests": {"memory": "2Gi"}}))]
+    #[case::only_limits(json!({"limits": {"cpu": "0.002", "memory": "4Gi"}}))]
+    #[case::more_kinds(json!({"requests": {"cpu": 2, "ephemeral-storage": "1Gi"}, "limits": {"example.com/disk": 1}}))]
+    fn karmada_reserves_what_pods_request(#[case] resources: Value) {
+        let spec: ZooKeeperSpec = zookeeper_spec(json!({ "template": { "resources": resources } }));
+        let (spec, list) = (&spec, &Ensemble::default());
+        let (name, cluster) = ("zk", "m1");
+        let source =
+            Source { name, namespace: "n", cluster, spec, list, voters: 3, observers: 0, material: None, client: None };
+        let set = render(&source).unwrap().into_iter().find(|object| object.kind == Kind::StatefulSet).unwrap().value;
+        let (_, heard) = answer(&json!({ "replicas": 3, "template": spec.template })).unwrap();
+        let heard: BTreeMap<String, Quantity> = serde_json::from_value(heard["resourceRequest"].clone()).unwrap();
+        let heard = heard.into_iter().map(|(name, amount)| (name, thousandths(&amount.0).unwrap())).collect();
+        assert_eq!(requested(&set["spec"]["template"]["spec"]), heard);
     }
 
     #[rstest]

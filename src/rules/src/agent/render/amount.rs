@@ -16,7 +16,7 @@ pub fn is_same_amount(one: &str, other: &str) -> bool {
 
 /// Thousandths of a quantity. Two texts of one amount give one number.
 #[must_use]
-pub(crate) fn thousandths(quantity: &str) -> Option<u128> {
+pub fn thousandths(quantity: &str) -> Option<u128> {
     let text = quantity.strip_prefix('+').unwrap_or(quantity);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at_checked(end)?;

@@ -9,6 +9,7 @@ mod network_policy;
 pub mod object;
 mod pod;
 pub(super) mod preflight;
+pub(crate) mod resources;
 pub mod secret;
 mod services;
 pub mod source;

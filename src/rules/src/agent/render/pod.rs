@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::agent::render::source::Source;
+use crate::agent::render::{resources, source::Source};
 use mczk_api::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
@@ -24,8 +24,6 @@ const INSTALLED: &str = "/installed";
 pub(super) const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 /// Taints of nodes that do not answer. An eviction by such a taint asks no budget and no restart lock.
 const LOST_NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
-/// Resource of the disk of a node.
-const LOCAL_STORAGE: &str = "ephemeral-storage";
 /// Size limit of the folder for keys. It holds certificates and short files alone.
 const KEYS_SIZE: &str = "8Mi";
 /// Seconds from SIGTERM to SIGKILL of a pod. `mczk server` kills ZooKeeper after 50 ms and stays for 6 s: the rest is a margin
@@ -148,26 +146,11 @@ fn program_container(source: &Source<'_>) -> Value {
         "image": source.spec.server_image,
         "args": ["install", INSTALLED],
         "securityContext": restricted(),
-        "resources": helper_resources(source),
+        "resources": resources::of_program(&source.resources()),
         "volumeMounts": [{ "name": "program", "mountPath": INSTALLED }],
     });
     add_pull_policy(source, &mut container);
     container
-}
-
-/// Resources of a container of mczk's own. It has every limit that a quota can demand of all containers: those of CPU and memory,
-/// and that of local storage if the server has one.
-pub(super) fn helper_resources(source: &Source<'_>) -> Value {
-    let mut amounts = json!({
-        "requests": { "cpu": "10m", "memory": "32Mi" },
-        "limits": { "cpu": "100m", "memory": "64Mi" },
-    });
-    let server = source.resources();
-    let (requested, limit) = (server.requests.get(LOCAL_STORAGE), server.limits.get(LOCAL_STORAGE));
-    // Containers run one after another, so the pod needs no more than the server alone. A part without a value stays away.
-    let local = json!({ "requests": { LOCAL_STORAGE: requested }, "limits": { LOCAL_STORAGE: limit } });
-    json_patch::merge(&mut amounts, &local);
-    amounts
 }
 
 pub(super) fn add_pull_policy(source: &Source<'_>, container: &mut Value) {
@@ -231,19 +214,11 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
         "startupProbe": probe("/livez", 2, 150),
         "livenessProbe": probe("/livez", 10, 6),
         "readinessProbe": probe("/readyz", 5, 2),
+        "resources": source.resources(),
         "securityContext": restricted(),
         "volumeMounts": mounts,
     });
     add_pull_policy(source, &mut container);
-    if let Some(members) = container.as_object_mut() {
-        let (resources, mut amounts) = (source.resources(), Map::new());
-        for (key, values) in [("requests", resources.requests), ("limits", resources.limits)] {
-            if !values.is_empty() {
-                amounts.insert(key.to_owned(), json!(values));
-            }
-        }
-        members.insert("resources".to_owned(), Value::Object(amounts));
-    }
     container
 }
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::agent::render::{
     account, network_policy,
     object::Object,
-    pod::{INSTANCE_LABEL, add_pull_policy, add_scheduling, helper_resources, restricted},
-    services,
+    pod::{INSTANCE_LABEL, add_pull_policy, add_scheduling, restricted},
+    resources, services,
     source::Source,
 };
 use mczk_api::{
@@ -118,7 +118,7 @@ fn spec(source: &Source<'_>, template: &ServerTemplate, request: &Preflight, nam
         "args": arguments,
         "ports": ports,
         "securityContext": restricted(),
-        "resources": helper_resources(source),
+        "resources": resources::of_program(&source.resources()),
     });
     add_pull_policy(source, &mut container);
     let mut spec = json!({

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::agent::render::{
     material::Material,
     object::{Kind, Object},
+    resources,
 };
 use mczk_api::{
     contract::{
@@ -14,12 +15,8 @@ use mczk_api::{
         naming::Naming,
     },
     pod::Resources,
-    quantity::Quantity,
     zookeeper::{Ensemble, Role, ZooKeeperSpec},
 };
-
-/// Memory that a server requests, and its limit, if the user chose no resources.
-const DEFAULT_MEMORY: &str = "1Gi";
 
 /// What objects are rendered from.
 #[derive(Clone, Copy, Debug)]
@@ -96,14 +93,10 @@ impl<'a> Source<'a> {
         format!("{}-client", self.name)
     }
 
-    /// Resources of a server. A server for which the user chose none has a memory limit: otherwise its heap would be a quarter
-    /// of the node.
+    /// Resources of a server.
     #[must_use]
     pub fn resources(&self) -> Resources {
-        self.spec.template.resources.clone().unwrap_or_else(|| {
-            let memory = BTreeMap::from([("memory".to_owned(), Quantity(DEFAULT_MEMORY.to_owned()))]);
-            Resources { requests: memory.clone(), limits: memory }
-        })
+        resources::of_server(self.spec.template.resources.as_ref())
     }
 
     pub(super) fn selector(&self) -> BTreeMap<&'static str, String> {
