@@ -245,7 +245,8 @@ pub struct Record {
     /// Clusters in the order in which they are changed.
     #[schemars(length(max = 256))]
     pub order: Vec<String>,
-    /// Progress of the record: `Ready` once all clusters are complete, `Deploying` before.
+    /// Progress of the record: `Ready` once all clusters are complete, `Deploying` before, and `Superseded` if a newer record
+    /// took over before that.
     pub status: RecordStatus,
     /// Progress of each cluster.
     pub current_state: CurrentState,
@@ -269,6 +270,8 @@ pub enum RecordStatus {
     Deploying,
     /// All clusters are complete.
     Ready,
+    /// A newer record took over before all clusters were complete. `currentState` shows how far it came.
+    Superseded,
 }
 
 /// Progress of each cluster of a record. Every cluster of `order` is in exactly one of the lists.

@@ -56,6 +56,7 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
         RecordStatus::Ready if newer => Start::NewGeneration,
         RecordStatus::Ready if inputs.changes => Start::Rescheduled,
         RecordStatus::Ready => Start::Continue,
+        RecordStatus::Superseded => Start::Superseded,
         RecordStatus::Deploying if newer && inputs.stuck => Start::Superseded,
         RecordStatus::Deploying => {
             let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
@@ -153,6 +154,14 @@ pub fn order(
     order.into_iter().map(|(_, cluster)| cluster).collect()
 }
 
+/// Ends the records before a new one.
+pub(super) fn supersede(records: &mut [Record], now: Timestamp) {
+    for record in records.iter_mut().filter(|record| record.status == RecordStatus::Deploying) {
+        record.status = RecordStatus::Superseded;
+        record.last_transition_time = Time(now);
+    }
+}
+
 /// Moves a cluster from `pending` to `deploying`.
 pub(super) fn start_cluster(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.pending.retain(|c| c != cluster);
@@ -185,6 +194,7 @@ pub(super) fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
 pub(super) fn summary(record: &Record) -> String {
     match record.status {
         RecordStatus::Ready => "Ready".to_owned(),
+        RecordStatus::Superseded => "Superseded".to_owned(),
         RecordStatus::Deploying => {
             let progress = format!("({}/{})", record.current_state.completed.len(), record.order.len());
             match record.current_state.deploying.first() {

@@ -49,7 +49,7 @@ pub(super) fn stuck(
     status: &MultiClusterZooKeeperStatus,
     now: Timestamp,
 ) -> Option<Stuck> {
-    if last.status == RecordStatus::Ready {
+    if last.status != RecordStatus::Deploying {
         return None;
     }
     let deadline = deadline(rollout);

@@ -27,6 +27,7 @@ fn a_record(status: RecordStatus, zookeeper: i64, pending: &str, deploying: &str
 #[case::deploying_and_stuck_with_nothing_newer(RecordStatus::Deploying, 1, true, true, "a,b", Start::Continue)]
 #[case::deploying_and_the_deploying_one_is_gone(RecordStatus::Deploying, 1, true, false, "b", Start::ClusterGone)]
 #[case::deploying_and_a_pending_one_is_gone(RecordStatus::Deploying, 1, true, false, "a", Start::ClusterGone)]
+#[case::superseded_by_none(RecordStatus::Superseded, 1, false, false, "a,b", Start::Superseded)]
 fn whether_a_record_starts(
     #[case] status: RecordStatus,
     #[case] template: i64,
@@ -37,7 +38,7 @@ fn whether_a_record_starts(
 ) {
     let last = match status {
         RecordStatus::Ready => a_record(status, 1, "", "", "a,b"),
-        RecordStatus::Deploying => a_record(status, 1, "b", "a", ""),
+        RecordStatus::Deploying | RecordStatus::Superseded => a_record(status, 1, "b", "a", ""),
     };
     let scheduled = names(scheduled);
     let inputs = RecordInputs { generations: generation(template), scheduled: &scheduled, changes, stuck };

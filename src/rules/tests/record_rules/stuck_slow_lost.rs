@@ -69,7 +69,9 @@ fn the_record_that_supersedes_a_stuck_one_begins_where_it_is_stuck(
     let last = world.records()[2].clone();
     assert_eq!(last.order.first().map(String::as_str), Some("m2"), "{:?}", last.order);
     assert_eq!(last.observed_generations, generation(3));
-    assert_eq!(world.records()[1].status, RecordStatus::Deploying, "the superseded record stays as it is");
+    let superseded = world.records()[1].clone();
+    assert_eq!(superseded.status, RecordStatus::Superseded);
+    assert_eq!(superseded.current_state.deploying, ["m2"], "it shows how far it came");
     world.stopped_agents.clear();
     world.unreachable(&[]);
     (world.work("m2").applied, world.work("m2").applied_message) = (true, None);
@@ -171,6 +173,7 @@ fn a_record_that_loses_a_cluster_is_replaced() {
     world.place(&[("m1", 2), ("m3", 3)]);
     world.pass();
     assert_eq!(world.records().len(), 3);
+    assert_eq!(world.records()[1].status, RecordStatus::Superseded);
     let last = world.records()[2].clone();
     assert_eq!(last.order.len(), 2);
     assert!(!last.order.contains(&"m2".to_owned()));

@@ -91,6 +91,9 @@ pub(super) async fn superseded(federation: &Federation) -> Result<()> {
     scene.image("zoo", THIRD).await?;
     scene.settled("zoo").await?;
     scene.members_match("zoo").await?;
+    let records = scene.get("zoo").await?.status.unwrap_or_default().records;
+    let superseded = records.iter().filter(|record| record.status == RecordStatus::Superseded).count();
+    ensure!(superseded == 1, "{superseded} records are superseded: {records:?}");
     let record = scene.record("zoo").await?;
     ensure!(record.order.first() == first.order.first(), "the stuck cluster is not the first of {:?}", record.order);
     let clusters = scene.history()?.order(&scene.key("zoo"), &broken);

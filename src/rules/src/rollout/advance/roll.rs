@@ -111,6 +111,7 @@ fn start_record(inputs: &Inputs<'_>, next: NextRecord, draft: &mut Draft) {
         }
         NextRecord::New(record) => {
             draft.stuck = None;
+            record::supersede(&mut draft.records, inputs.known.now);
             draft.records.push(record);
         }
     }
