@@ -27,6 +27,7 @@ use k8s_openapi::{
         core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
         events::v1::Event,
         rbac::v1::ClusterRole,
+        storage::v1::StorageClass,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::{SignedDuration, Timestamp},
@@ -767,6 +768,7 @@ async fn from_the_first_server_to_the_last() {
     cluster.client_certificates().await;
     cluster.drained().await;
     cluster.replaced().await;
+    cluster.grown().await;
     cluster.obstacles().await;
     cluster.smaller().await;
     cluster.decommissioned().await;
@@ -1074,15 +1076,105 @@ impl Cluster {
         assert_eq!(ports.iter().map(|port| port.port).collect::<Vec<_>>(), [2181]);
     }
 
-    /// A volume that cannot grow is reported, and a refused spec changes nothing.
-    async fn obstacles(&mut self) {
+    /// Creates the claim of a server, with a volume of a class.
+    async fn volume(&self, ordinal: i32, class: &str) {
+        let labels = json!({
+            "mczk.io/ensemble": "zk", "mczk.io/incarnation": INCARNATION, "app.kubernetes.io/managed-by": "mczk-agent",
+        });
+        let name = format!("data-{SET}-{ordinal}");
         let claim = json!({
-            "metadata": { "name": "data-zk-abc123-0", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": INCARNATION,
-                "app.kubernetes.io/managed-by": "mczk-agent" } },
-            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+            "metadata": { "name": name, "labels": labels },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+                "storageClassName": class, "volumeName": format!("pv-{ordinal}") },
         });
         create(&self.claims, claim).await;
+        merge(&self.claims, &name, json!({ "metadata": { "finalizers": null } })).await;
+        self.resize(ordinal, json!({ "phase": "Bound", "capacity": { "storage": "1Gi" } })).await;
+    }
+
+    /// Writes the status of a claim, as its driver's resizer and the kubelet do.
+    async fn resize(&self, ordinal: i32, status: Value) {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.claims.patch_status(&format!("data-{SET}-{ordinal}"), &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// The sizes that claims request.
+    async fn requested(&self) -> Vec<String> {
+        let of = |claim: PersistentVolumeClaim| Some(claim.spec?.resources?.requests?.remove("storage")?.0);
+        all(&self.claims).await.into_iter().filter_map(of).collect()
+    }
+
+    /// Volumes grow one after another. The cluster is complete once their claims show it, and a refusal changes none of them.
+    async fn grown(&mut self) {
+        let classes: Api<StorageClass> = Api::all(self.nodes.clone().into_client());
+        for (name, expands) in [("fast", true), ("fixed", false)] {
+            let class = json!({ "metadata": { "name": name }, "provisioner": "example.com/disks", "allowVolumeExpansion": expands });
+            create(&classes, class).await;
+        }
+        self.volume(0, "fast").await;
+        self.volume(1, "fixed").await;
         self.object.spec.template.storage.size.0 = "2Gi".into();
+        self.write(2, "r2", running(2, &[1, 2, 3])).await;
+        let status = self.until("refused", |status| blocked(status) == Some("VolumeNotResized")).await;
+        let why = &condition(&status, "Blocked").unwrap().message;
+        let parts = ["data-zk-abc123-1", "template.storage.size 2Gi", "allowVolumeExpansion in storage class fixed"];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        assert_eq!(self.requested().await, ["1Gi", "1Gi"], "the refusal of one changes no other");
+
+        merge(&classes, "fixed", json!({ "allowVolumeExpansion": true })).await;
+        let says = |status: &ZooKeeperStatus, type_: &str, words: &str| {
+            condition(status, type_).is_some_and(|condition| condition.message.contains(words))
+        };
+        self.until("requested", |status| says(status, "Progressing", "data-zk-abc123-0 has 1Gi and not")).await;
+        wait_for("the first one is requested", async || self.requested().await == ["2Gi", "1Gi"]).await;
+        self.resize(0, json!({ "conditions": [{ "type": "Resizing", "status": "True" }] })).await;
+        self.until("grows", |status| says(status, "Progressing", "2Gi: Resizing")).await;
+        let error = json!({ "type": "ControllerResizeError", "status": "True", "message": "no room in the pool" });
+        self.resize(0, json!({ "conditions": [error] })).await;
+        self.until("failed", |status| says(status, "Blocked", "ControllerResizeError: no room in the pool")).await;
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(self.requested().await, ["2Gi", "1Gi"], "the second one waits for the first");
+        self.mounted_again().await;
+
+        self.resize(0, json!({ "capacity": { "storage": "2Gi" }, "conditions": null })).await;
+        wait_for("the second one is requested", async || self.requested().await == ["2Gi", "2Gi"]).await;
+        let status = self.until("grows", |status| says(status, "Progressing", "data-zk-abc123-1 has 1Gi")).await;
+        assert_ne!(status.completed_spec_hash, self.object.spec.spec_hash, "a request alone grows nothing");
+        self.resize(1, json!({ "capacity": { "storage": "2Gi" } })).await;
+        self.until_complete("grown").await;
+        for name in names(&self.claims).await {
+            self.claims.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+
+    /// The file system of a volume waits, and the kubelet has not grown it in use: one server restarts, once.
+    async fn mounted_again(&self) {
+        let ago = |minutes| (Timestamp::now() - SignedDuration::from_mins(minutes)).to_string();
+        let pods: Vec<String> = (0..2).map(|ordinal| format!("{SET}-{ordinal}")).collect();
+        for name in &pods {
+            let patch = Patch::Merge(json!({ "status": { "startTime": ago(10) } }));
+            self.pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+        }
+        let before = self.pod_uids().await;
+        let uid = async |name: &str| self.pods.get_opt(name).await.unwrap().and_then(|pod| pod.uid());
+        let (first, second) = (uid(&pods[0]).await, uid(&pods[1]).await);
+        let pending = json!({ "type": "FileSystemResizePending", "status": "True", "lastTransitionTime": ago(5) });
+        self.resize(0, json!({ "conditions": [pending] })).await;
+        wait_for("the pod is deleted", async || uid(&pods[0]).await != first).await;
+        self.until("it serves again", |status| status.ready_replicas == Some(2)).await;
+        wait_for("the lock is released", async || self.world(|world| world.lock(INCARNATION).is_none())).await;
+        let after = self.pod_uids().await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!((self.pod_uids().await, uid(&pods[1]).await), (after.clone(), second), "it restarts once");
+        assert_eq!(after.difference(&before).count(), 1);
+    }
+
+    /// A volume that cannot grow is reported, and a refused spec changes nothing.
+    async fn obstacles(&mut self) {
+        let classes: Api<StorageClass> = Api::all(self.nodes.clone().into_client());
+        create(&classes, json!({ "metadata": { "name": "local" }, "provisioner": "example.com/folders" })).await;
+        self.volume(0, "local").await;
+        self.object.spec.template.storage.size.0 = "3Gi".into();
         self.write(2, "r2", running(2, &[1, 2, 3])).await;
         let status = self.until("a volume", |status| blocked(status) == Some("VolumeNotResized")).await;
         assert_ne!(status.completed_spec_hash, self.object.spec.spec_hash);

@@ -94,12 +94,12 @@ pub struct Resources {
     validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
         .message("storageClassName cannot change while volumes of the old class exist. Create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters without servers"),
     validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
-        .message("size can only grow: Kubernetes cannot shrink a volume"),
+        .message("size can only grow: Kubernetes cannot shrink a volume. Declare the present size, or a larger one"),
     validation = Rule::new("quantity(string(self.size)).isGreaterThan(quantity('0'))").message("size must be larger than 0")
 )]
 pub struct Storage {
-    /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A smaller size
-    /// is refused.
+    /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A cluster is
+    /// complete once its volumes have the size. A smaller size is refused.
     pub size: Quantity,
     /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]

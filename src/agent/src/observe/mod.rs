@@ -36,7 +36,7 @@ use mczk_api::{
 };
 use mczk_rules::agent::decide::{
     accept::{self, Acceptance},
-    observation::Observation,
+    observation::{Claim, Observation},
 };
 use mczk_runtime::failure::{During, Error, is_forbidden};
 
@@ -72,10 +72,16 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let list = accept::newest(accept::delivered_lists(&object, &stored, &acceptance), &[]).cloned();
     let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
     let probes = probes::read(&probes, object.spec.preflight.as_ref(), cluster.as_deref()).await;
-    let claims = volumes::read(context, key).await?;
+    let live_claims = volumes::read(context, key).await?;
+    let PodNodes { drains, gone } = nodes(&object, list.as_ref(), (&pods, &live_claims), context).await;
+    let failures = pod_failure::read((&pods, &live_claims), &memory.pod_failures, &context.client).await;
+    context.remember(key, |memory| memory.pod_failures.clone_from(&failures));
+    let claims: Vec<Claim> = live_claims.iter().filter_map(volumes::claim).collect();
+    let local_server = |pod: &Pod| pods::local_server(pod, &drains, (&claims, &failures), &memory);
+    let servers: Vec<_> = pods.iter().filter_map(local_server).collect();
     let mut obstacles = name_conflicts(&memory);
     if acceptance == Acceptance::Accepted {
-        obstacles.extend(volumes::grow(&object, list.as_ref(), &claims, context).await?);
+        obstacles.extend(volumes::grow(&object, list.as_ref(), (&claims, &servers), context).await?);
     }
     certificates::copies(context, namespace, name, list.as_ref(), &mut live).await?;
     let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
@@ -84,16 +90,13 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
     next_pod::check_missing(key, &live, &pods, &memory, context).await?;
-    let failures = pod_failure::read((&pods, &claims), &memory.pod_failures, &context.client).await;
-    context.remember(key, |memory| memory.pod_failures.clone_from(&failures));
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
-    let PodNodes { drains, gone } = nodes(&object, list.as_ref(), (&pods, &claims), context).await;
     let observation = Observation {
         sets: live.values().filter_map(objects::server_set).collect(),
-        servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &failures, &memory)).collect(),
+        servers,
         probes,
         refusals: memory.writes.refusals(),
-        claims: claims.iter().filter_map(volumes::claim).collect(),
+        claims,
         refused_deletions: memory.refused_deletions(),
         gone,
         remaining: remaining(&live),

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, ResourceExt, api::ListParams};
 
 use crate::{
@@ -15,8 +15,11 @@ use crate::{
         pod_failure::PodFailures,
     },
 };
-use mczk_api::contract::labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL};
-use mczk_rules::agent::decide::{drain::Drain, local_server::LocalServer};
+use mczk_api::contract::{
+    labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
+    naming::claim_of,
+};
+use mczk_rules::agent::decide::{drain::Drain, local_server::LocalServer, observation::Claim};
 use mczk_runtime::failure::{During, Error};
 
 /// Pods of one ensemble.
@@ -40,7 +43,7 @@ pub(crate) fn addresses(pods: &[Pod]) -> BTreeMap<String, String> {
 pub(super) fn local_server(
     pod: &Pod,
     drains: &BTreeMap<String, Drain>,
-    failures: &PodFailures,
+    (claims, failures): (&[Claim], &PodFailures),
     memory: &Memory,
 ) -> Option<(String, LocalServer)> {
     let labels = pod.labels();
@@ -48,6 +51,9 @@ pub(super) fn local_server(
     let uid = pod.uid()?;
     let ordinal = name.rsplit_once('-')?.1.parse().ok()?;
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let begun = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    let begun = begun.or(pod.metadata.creation_timestamp.as_ref());
+    let claim = claims.iter().find(|claim| claim.name == claim_of(&name));
     let server = LocalServer {
         role: role(labels)?,
         ordinal,
@@ -56,6 +62,7 @@ pub(super) fn local_server(
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         drain: drains.get(&uid).cloned(),
+        needs_mount: claim.zip(begun).is_some_and(|(claim, begun)| claim.size.needs_mount(begun.0, Timestamp::now())),
         failure: failures.get(&name).map(|(failure, _)| failure.text()),
         view: None,
         unready_for: memory.unready_since.get(&uid).map_or(Duration::ZERO, Instant::elapsed),

@@ -1,4 +1,4 @@
-//! Reads the volumes of an ensemble, and grows those that are smaller than the spec.
+//! Reads the volumes of an ensemble, and requests a larger one if the spec does.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
@@ -6,6 +6,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use tracing::info;
 
 use crate::{
     context::{AgentContext, FIELD_MANAGER},
@@ -15,12 +16,11 @@ use mczk_api::{
     ZooKeeper,
     contract::{
         cause::Cause,
-        conditions::Reason,
         labels::{INCARNATION_LABEL, SERVERS_REMOVED},
     },
     zookeeper::Ensemble,
 };
-use mczk_rules::agent::{decide::observation::Claim, render::amount::bytes};
+use mczk_rules::agent::decide::{growth, local_server::LocalServer, observation::Claim, volume_size::VolumeSize};
 use mczk_runtime::failure::{During, Error, refusal};
 
 /// Claims of one ensemble.
@@ -37,49 +37,59 @@ pub(crate) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
         uid: claim.uid()?,
         version: claim.resource_version(),
         bound: claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()),
+        size: VolumeSize::of(claim),
         ending: claim.metadata.deletion_timestamp.is_some(),
         servers_removed: claim.annotations().contains_key(SERVERS_REMOVED),
     })
 }
 
-/// Requests larger volumes if the spec does, since a StatefulSet never changes its claims. Returns the refusal of the API
+/// Requests a larger volume if the spec does, since a StatefulSet never changes its claims. Returns the refusal of the API
 /// server, on which the decision depends.
 pub(super) async fn grow(
     object: &ZooKeeper,
     list: Option<&Ensemble>,
-    claims: &[PersistentVolumeClaim],
+    (claims, servers): (&[Claim], &[(String, LocalServer)]),
     context: &AgentContext,
 ) -> Result<Option<Cause>, Error> {
-    let api: Api<PersistentVolumeClaim> =
-        Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let size = &object.spec.template.storage.size.0;
     let incarnation = list.and_then(|list| list.incarnation.as_deref()).unwrap_or_default();
-    let of_incarnation =
-        |claim: &&PersistentVolumeClaim| claim.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(incarnation);
-    for claim in claims.iter().filter(of_incarnation) {
-        let requested = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
-        if requested.and_then(|requested| bytes(&requested.0)) >= bytes(size) {
-            continue;
-        }
-        let name = claim.name_any();
-        let patch = json!({
-            "metadata": { "resourceVersion": claim.resource_version() },
-            "spec": { "resources": { "requests": { "storage": size } } },
-        });
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch(&name, &params, &Patch::Merge(&patch)).await {
-            Ok(_) => context.metrics.wrote("PersistentVolumeClaim", "patch"),
-            Err(error) => {
-                let Some(why) = refusal(&error) else {
-                    return Err(error).during(|| format!("growing PersistentVolumeClaim {name}"));
-                };
-                let message = format!(
-                    "PersistentVolumeClaim {name} does not grow to {size}: {why}. Allow its storage class to expand \
-                     volumes, or revert storage.size"
-                );
-                return Ok(Some(Cause { reason: Reason::VolumeNotResized, message }));
-            }
+    let due = growth::due(claims, servers, incarnation, size);
+    let namespace = object.namespace().unwrap_or_default();
+    // A class, quota or policy that refuses one of them refuses it before any of them changes.
+    for claim in &due {
+        if let Some(why) = request(&namespace, claim, size, true, context).await? {
+            return Ok(Some(growth::refused(claim, size, &why)));
         }
     }
-    Ok(None)
+    let Some(claim) = due.first() else { return Ok(None) };
+    let why = request(&namespace, claim, size, false, context).await?;
+    Ok(why.map(|why| growth::refused(claim, size, &why)))
+}
+
+/// Requests the size for a claim, or only tries to. Returns why the API server refuses it.
+async fn request(
+    namespace: &str,
+    claim: &Claim,
+    size: &str,
+    dry_run: bool,
+    context: &AgentContext,
+) -> Result<Option<String>, Error> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
+    let patch = json!({
+        "metadata": { "resourceVersion": claim.version },
+        "spec": { "resources": { "requests": { "storage": size } } },
+    });
+    let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let answer = api.patch(&claim.name, &params, &Patch::Merge(&patch)).await;
+    match answer.as_ref().err().and_then(refusal) {
+        Some(why) => Ok(Some(why.to_owned())),
+        None => {
+            drop(answer.during(|| format!("growing PersistentVolumeClaim {}", claim.name))?);
+            if !dry_run {
+                context.metrics.wrote("PersistentVolumeClaim", "patch");
+                info!(claim = claim.name, namespace, size, "a larger volume is requested");
+            }
+            Ok(None)
+        }
+    }
 }

@@ -428,6 +428,9 @@ reasons! {
     /// Servers wait for a Secret with certificates that has not reached the cluster.
     WaitingForCertificates, AgentProgressing = True;
         Do("Wait. If it lasts, check that Karmada propagates the Secret named to the cluster");
+    /// A volume is smaller than `template.storage.size`, and grows.
+    GrowingVolume, AgentProgressing = True;
+        Do("Wait. If it lasts, read the events of the claim that the message names");
     /// A server does not start.
     ServerFailed, AgentProgressing = False;
         Do("Correct the cause that the message names: the spec, the image registry or the nodes");
@@ -449,8 +452,9 @@ reasons! {
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation, Blocked = True;
         Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");
-    /// The storage class or the API server refuses to grow a volume.
-    VolumeNotResized, Blocked = True; Do("Allow the storage class to grow volumes, or revert `template.storage.size`");
+    /// The API server refuses to grow a volume, or its growth failed.
+    VolumeNotResized, Blocked = True;
+        Do("Set `allowVolumeExpansion` in the storage class, or correct what the message names");
     /// The agent cannot use the certificates of the quorum.
     CertificatesUnusable, Blocked = True; Do("Replace the authority of the quorum: `mczk.io/replace-authority`");
 

@@ -83,6 +83,7 @@ pub fn local_server(view: ServerReport, role: Role, ordinal: i32) -> LocalServer
         ready: view.serving,
         terminating: false,
         drain: None,
+        needs_mount: false,
         failure: None,
         unready_for: SILENCE,
         view: Some(view),

@@ -9,6 +9,7 @@ use mczk_api::contract::{naming::claim_of, replace_request::ReplaceRequest};
 use mczk_rules::agent::decide::{
     observation::Claim,
     replace::{self, ReplaceInputs, ReplaceStep, VolumeDeletion, may_decide_again, may_delete},
+    volume_size::VolumeSize,
 };
 
 use crate::{
@@ -197,6 +198,7 @@ pub fn next_step(world: &World, state: &State, sight: &Sight, cluster: usize) ->
             uid: uid(place, number),
             version: None,
             bound: true,
+            size: VolumeSize::default(),
             ending,
             servers_removed: false,
         }

@@ -346,6 +346,7 @@ impl State {
                 ready: self.serves(world, place) || self.stale.is_some_and(|(leader, _)| leader == place),
                 terminating: false,
                 drain: None,
+                needs_mount: false,
                 failure: None,
                 view,
                 // Time passes between any two actions.

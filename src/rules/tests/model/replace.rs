@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use mczk_api::contract::{labels::REPLACE_VOLUME, naming::claim_of, replace_request::ReplaceRequest};
-use mczk_rules::agent::decide::{Decision, observation::Claim, replace::ReplaceStep};
+use mczk_rules::agent::decide::{Decision, observation::Claim, replace::ReplaceStep, volume_size::VolumeSize};
 
 use crate::{
     World, member,
@@ -32,7 +32,17 @@ fn uid(cluster: usize, ordinal: usize, creations: u8) -> String {
 /// The claim of a server.
 pub fn claim(cluster: usize, ordinal: usize, server: &Server, pod: &str, incarnation: String) -> Claim {
     let uid = uid(cluster, ordinal, server.replaced);
-    Claim { name: claim_of(pod), incarnation, uid, version: None, bound: true, ending: false, servers_removed: false }
+    let size = VolumeSize::default();
+    Claim {
+        name: claim_of(pod),
+        incarnation,
+        uid,
+        version: None,
+        bound: true,
+        size,
+        ending: false,
+        servers_removed: false,
+    }
 }
 
 /// The request on the template: Karmada brings it to every cluster.

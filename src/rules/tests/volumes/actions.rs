@@ -196,6 +196,7 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
         ready: false,
         terminating: false,
         drain: None,
+        needs_mount: false,
         failure: None,
         view: Some(view),
         unready_for: Duration::ZERO,

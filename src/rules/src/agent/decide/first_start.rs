@@ -70,6 +70,7 @@ mod tests {
             ready: false,
             terminating: false,
             drain: None,
+            needs_mount: false,
             failure: None,
             view: Some(view),
             unready_for: Duration::ZERO,

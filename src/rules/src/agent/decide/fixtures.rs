@@ -9,6 +9,7 @@ use crate::agent::decide::{
     client_certificates::AcceptedCertificates,
     lifetimes::Lifetimes,
     observation::{Claim, Observation},
+    volume_size::VolumeSize,
 };
 use mczk_api::{
     ZooKeeper,
@@ -59,6 +60,7 @@ pub(super) fn claim(name: &str, incarnation: &str) -> Claim {
         uid: format!("uid-{name}"),
         version: Some("1".into()),
         bound: true,
+        size: VolumeSize::default(),
         ending: false,
         servers_removed: false,
     }

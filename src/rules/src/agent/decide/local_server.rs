@@ -30,6 +30,8 @@ pub struct LocalServer {
     pub terminating: bool,
     /// The drain of its node, if its node is being drained.
     pub drain: Option<Drain>,
+    /// True if its file system has to grow, and does so only when its volume is mounted again.
+    pub needs_mount: bool,
     /// Why it does not start, if the agent knows.
     pub failure: Option<String>,
     /// Its own report, if the agent could reach it.
@@ -39,10 +41,11 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// True if it must restart: for another revision, or on another node.
+    /// True if it must restart: for another revision, on another node, or for its file system.
     #[must_use]
     pub(crate) fn outdated(&self, revision: &str) -> bool {
-        self.revision != revision || self.drain.as_ref().is_some_and(|drain| drain.stays.is_none())
+        let leaves = self.drain.as_ref().is_some_and(|drain| drain.stays.is_none());
+        self.revision != revision || leaves || self.needs_mount
     }
 
     /// Why no new pod of it could start: its node is being drained, and no other node fits it.

@@ -14,6 +14,7 @@ pub mod first_start;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;
+pub mod growth;
 pub mod lifetimes;
 mod loaded;
 mod local_ensemble;
@@ -38,6 +39,7 @@ pub mod status;
 mod tests;
 mod unused_claims;
 mod volume_problems;
+pub mod volume_size;
 pub mod warnings;
 mod without_list;
 
@@ -71,7 +73,8 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let client = client_problem::find(&ensemble, acts);
     let others = removal::describe(&object.name_any(), &removal.others);
     let newer_list = accept::newer_list(&list, &observation.views);
-    let observed: Vec<_> = newer_list.into_iter().chain(observation.obstacles.iter().cloned()).collect();
+    let observed = newer_list.into_iter().chain(observation.obstacles.iter().cloned());
+    let observed: Vec<_> = observed.chain(growth::failure(&ensemble)).collect();
     let obstacle = obstacle::first(&ObstacleInputs {
         acceptance: &acceptance,
         acts,

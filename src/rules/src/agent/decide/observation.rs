@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::agent::{
     decide::{
         client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer, probe::Probe,
+        volume_size::VolumeSize,
     },
     render::{material::Material, source::Source},
 };
@@ -45,6 +46,8 @@ pub struct Claim {
     pub version: Option<String>,
     /// True if it has a volume.
     pub bound: bool,
+    /// Its size, and how its growth stands.
+    pub size: VolumeSize,
     /// True if it is being deleted: it ends with its pod.
     pub ending: bool,
     /// True if the agent has removed its servers ([`mczk_api::contract::labels::SERVERS_REMOVED`]).

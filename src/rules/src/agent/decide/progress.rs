@@ -1,18 +1,21 @@
 //! Step: how the servers of this cluster progress.
 
-use crate::agent::decide::{drain::Stay, local_ensemble::LocalEnsemble, replicas::Replicas, restart::RestartStep};
+use crate::agent::decide::{
+    drain::Stay, growth, local_ensemble::LocalEnsemble, replicas::Replicas, restart::RestartStep,
+};
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, control_api::Phase},
     zookeeper::Role,
 };
 
-/// True if every server is as declared: started, and serving if a quorum has ever formed.
+/// True if every server is as declared: started, with a volume of that size, and serving if a quorum has ever formed.
 pub(super) fn is_complete(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> bool {
     let spec = &ensemble.observation.object.spec;
     let count = |role: Role| ensemble.servers.iter().filter(|server| server.role == role).count();
     let wanted = |number: i32| usize::try_from(number).unwrap_or(0);
     *restart == RestartStep::Nothing
         && ensemble.sets_are_current()
+        && growth::is_done(ensemble)
         && ensemble.live(Role::Voter) == spec.replicas
         && count(Role::Voter) == wanted(spec.replicas)
         && count(Role::Observer) == wanted(spec.observers.unwrap_or(0))
@@ -53,6 +56,7 @@ pub(super) fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restar
         })
         .or_else(|| ended_server(ensemble))
         .or_else(|| starting_server(ensemble))
+        .or_else(|| growth::describe(ensemble, restart))
         .unwrap_or_else(|| restarting(ensemble, restart))
 }
 

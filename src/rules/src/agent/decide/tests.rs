@@ -15,6 +15,7 @@ use crate::{
         fixtures::{self, observation, report},
         local_server::LocalServer,
         observation::{Claim, Refusal, RefusedDeletion, ServerSet},
+        volume_size::VolumeSize,
     },
     fixtures::{zookeeper, zookeeper_spec},
     rollout::cluster_spec,
@@ -179,6 +180,7 @@ impl Cluster {
 fn server(ordinal: i32, revision: &str) -> LocalServer {
     LocalServer {
         drain: None,
+        needs_mount: false,
         pod: format!("zk-abc-{ordinal}"),
         uid: format!("{revision}-{ordinal}"),
         role: Role::Voter,
@@ -1049,4 +1051,96 @@ fn a_server_stays_while_an_object_is_refused_that_its_next_pod_mounts(
         (ReplaceStep::Wait(why), _) | (ReplaceStep::Nothing, RestartStep::Wait(why)) => assert!(waits(why), "{why}"),
         _ => {}
     }
+}
+
+/// The claim of a server of m1. `words` are how its growth stands.
+fn sized(ordinal: i32, requested: &str, capacity: &str, words: &[&str]) -> Claim {
+    let growth: Vec<String> = words.iter().map(|words| (*words).to_owned()).collect();
+    let size = VolumeSize {
+        requested: requested.into(),
+        capacity: Some(capacity.into()),
+        class: Some("fast".into()),
+        failed: words.iter().any(|words| words.contains("Error")),
+        growth,
+        file_system_pending: None,
+    };
+    Claim { size, ..fixtures::claim(&format!("data-zk-abc-{ordinal}"), "abc") }
+}
+
+/// A cluster that serves, and for which 2Gi are declared now.
+fn larger(claims: Vec<Claim>) -> Cluster {
+    let mut cluster = serving();
+    cluster.observation.claims = claims;
+    cluster.observation.object.spec.template.storage.size.0 = "2Gi".into();
+    cluster.assign(2, "r1");
+    cluster
+}
+
+fn message(cluster: &Cluster, type_: &str) -> String {
+    let found = cluster.reported().conditions.iter().find(|condition| condition.type_ == type_);
+    found.map(|condition| condition.message.clone()).unwrap_or_default()
+}
+
+#[rstest]
+#[case::both_have_it(vec![sized(0, "2Gi", "2Gi", &[]), sized(1, "2Gi", "3Gi", &[])], true)]
+#[case::one_only_requests_it(vec![sized(0, "2Gi", "2Gi", &[]), sized(1, "2Gi", "1Gi", &[])], false)]
+#[case::its_file_system_is_left(vec![sized(0, "2Gi", "1Gi", &["FileSystemResizePending: start a pod"])], false)]
+#[case::it_failed(vec![sized(0, "2Gi", "1Gi", &["NodeResizeError: full"])], false)]
+#[case::of_no_server(vec![sized(7, "1Gi", "1Gi", &[])], true)]
+#[case::of_another_incarnation(vec![Claim { incarnation: "old".into(), ..sized(0, "1Gi", "1Gi", &[]) }], true)]
+fn a_cluster_is_complete_once_its_volumes_have_the_declared_size(#[case] claims: Vec<Claim>, #[case] expected: bool) {
+    let mut cluster = larger(claims);
+    cluster.reconcile();
+    assert_eq!(cluster.complete(), expected, "{:?}", cluster.reported().conditions);
+}
+
+#[test]
+fn a_volume_that_grows_is_reported_in_kubernetes_words() {
+    let mut cluster =
+        larger(vec![sized(0, "1Gi", "1Gi", &[]), sized(1, "2Gi", "1Gi", &["Resizing", "NodeResizePending"])]);
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "GrowingVolume".into())));
+    let expected =
+        "PersistentVolumeClaim data-zk-abc-1 has 1Gi and not template.storage.size 2Gi: Resizing; NodeResizePending";
+    assert_eq!(message(&cluster, "Progressing"), expected);
+    assert_eq!(cluster.condition("Blocked"), None);
+    cluster.observation.claims = vec![sized(0, "2Gi", "1Gi", &["ControllerResizeError: no room"])];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked"), Some(("True".into(), "VolumeNotResized".into())));
+    let blocked = message(&cluster, "Blocked");
+    assert!(blocked.contains("ControllerResizeError: no room") && blocked.contains("class fast"), "{blocked}");
+    // It tries again, and succeeds.
+    cluster.observation.claims = vec![sized(0, "2Gi", "2Gi", &[])];
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+}
+
+/// The kubelet grows the file system when it mounts the volume.
+#[test]
+fn a_server_whose_file_system_waits_for_a_mount_restarts_under_the_lock() {
+    let mut cluster = larger(vec![sized(0, "2Gi", "1Gi", &["FileSystemResizePending: start a pod"])]);
+    assert_eq!(cluster.reconcile().restart, RestartStep::Nothing, "the kubelet may grow it in use");
+    cluster.observation.servers[0].1.needs_mount = true;
+    let restart = cluster.reconcile().restart;
+    assert!(matches!(&restart, RestartStep::RestartServing { server: 1, held: false, .. }), "{restart:?}");
+    // Another voter is down: the server stays, and both words are reported.
+    cluster.observation.views.retain(|view| view.id != Some(5));
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)));
+    let waits = message(&cluster, "Progressing");
+    assert!(waits.contains("FileSystemResizePending: start a pod. zk-abc-0 is not restarted: server 5"), "{waits}");
+}
+
+#[rstest]
+#[case::the_first(&[("1Gi", "1Gi"), ("1Gi", "1Gi")], &["data-zk-abc-0", "data-zk-abc-1"])]
+#[case::none_while_one_grows(&[("2Gi", "1Gi"), ("1Gi", "1Gi")], &[])]
+#[case::the_next(&[("2Gi", "2Gi"), ("1Gi", "1Gi")], &["data-zk-abc-1"])]
+#[case::a_volume_may_be_larger_than_requested(&[("1Gi", "5Gi"), ("1Gi", "1Gi")], &["data-zk-abc-1"])]
+#[case::none_is_left(&[("2Gi", "2Gi"), ("2Gi", "2Gi")], &[])]
+fn volumes_grow_one_after_another(#[case] sizes: &[(&str, &str)], #[case] expected: &[&str]) {
+    let claims = (0..).zip(sizes).map(|(ordinal, (requested, capacity))| sized(ordinal, requested, capacity, &[]));
+    let Cluster { observation, .. } = larger(claims.collect());
+    let due = growth::due(&observation.claims, &observation.servers, "abc", "2Gi");
+    assert_eq!(due.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>(), expected);
+    let ending = [Claim { ending: true, ..sized(0, "1Gi", "1Gi", &[]) }];
+    assert!(growth::due(&ending, &observation.servers, "abc", "2Gi").is_empty(), "it ends with its pod");
 }

@@ -59,6 +59,7 @@ fn scene(voters: i32) -> Scene {
         ready: true,
         terminating: false,
         drain: None,
+        needs_mount: false,
         failure: None,
         view: None,
         unready_for: SILENCE,

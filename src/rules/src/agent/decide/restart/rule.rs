@@ -1,4 +1,4 @@
-//! Which server of this cluster restarts next, for another revision or on another node.
+//! Which server of this cluster restarts next, for another revision, on another node or for its file system.
 //!
 //! Servers that do not serve restart first, one at a time and without the restart lock. That makes nothing worse, and it is the
 //! only way out after a bad image broke a majority. Serving voters restart one at a time in the whole ensemble, under the

@@ -55,6 +55,7 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         // An outdated server differs by its revision or by its node.
         revision: if current || id % 2 == 0 { "new".into() } else { "old".into() },
         drain: (!current && id % 2 == 0).then(|| Drain { node: "n1".into(), stays: None }),
+        needs_mount: false,
         ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unreachable),
         terminating: state == State::Terminating,
         failure: None,

@@ -1,0 +1,86 @@
+//! Step: volumes that are smaller than declared. They grow one after another: what fails on one fails on no other.
+//!
+//! A request alone grows nothing, so a volume counts as grown once its claim shows the size.
+
+use crate::agent::decide::{
+    local_ensemble::LocalEnsemble, local_server::LocalServer, observation::Claim, restart::RestartStep,
+};
+use mczk_api::contract::{cause::Cause, conditions::Reason, naming::claim_of};
+
+/// The claims that have to request this size, the next one first. Empty while a volume grows.
+#[must_use]
+pub fn due<'a>(
+    claims: &'a [Claim],
+    servers: &[(String, LocalServer)],
+    incarnation: &str,
+    size: &str,
+) -> Vec<&'a Claim> {
+    let own = servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server);
+    let smaller = smaller(claims, &own.collect::<Vec<_>>(), incarnation, size);
+    if smaller.iter().any(|claim| claim.size.requests(size)) { Vec::new() } else { smaller }
+}
+
+/// The volumes of servers that are smaller than this. A volume without a server grows when it has one.
+fn smaller<'a>(claims: &'a [Claim], servers: &[&LocalServer], incarnation: &str, size: &str) -> Vec<&'a Claim> {
+    let is_used = |claim: &Claim| servers.iter().any(|server| claim_of(&server.pod) == claim.name);
+    let own = claims.iter().filter(|claim| claim.incarnation == incarnation && !claim.ending && is_used(claim));
+    own.filter(|claim| claim.size.is_below(size)).collect()
+}
+
+fn smaller_than_declared<'a>(ensemble: &LocalEnsemble<'a>) -> Vec<&'a Claim> {
+    let size = &ensemble.observation.object.spec.template.storage.size.0;
+    let servers: Vec<&LocalServer> = ensemble.servers.iter().collect();
+    smaller(&ensemble.observation.claims, &servers, ensemble.incarnation, size)
+}
+
+/// True if every volume has the declared size.
+pub(super) fn is_done(ensemble: &LocalEnsemble<'_>) -> bool {
+    smaller_than_declared(ensemble).is_empty()
+}
+
+/// A growth that failed, in Kubernetes' words.
+pub(super) fn failure(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
+    let failed = smaller_than_declared(ensemble).into_iter().find(|claim| claim.size.failed)?;
+    let message = format!(
+        "{}. Correct what these words name, in the storage of class {}. Kubernetes then tries again",
+        grows(ensemble, failed),
+        failed.size.class.as_deref().unwrap_or_default()
+    );
+    Some(Cause { reason: Reason::VolumeNotResized, message })
+}
+
+/// The volume that grows, and what it waits for.
+pub(super) fn describe(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Option<Cause> {
+    let smaller = smaller_than_declared(ensemble);
+    let size = &ensemble.observation.object.spec.template.storage.size.0;
+    let claim = smaller.iter().find(|claim| claim.size.requests(size)).or_else(|| smaller.first())?;
+    let waits = match restart {
+        RestartStep::Wait(why) => format!(". {why}"),
+        _ => String::new(),
+    };
+    Some(Cause { reason: Reason::GrowingVolume, message: format!("{}{waits}", grows(ensemble, claim)) })
+}
+
+fn grows(ensemble: &LocalEnsemble<'_>, claim: &Claim) -> String {
+    let volume = &claim.size;
+    let capacity = volume.capacity.as_deref().unwrap_or_default();
+    let size = &ensemble.observation.object.spec.template.storage.size.0;
+    let words = match volume.growth.as_slice() {
+        [] => "the claim does not show yet that its storage class grows it".to_owned(),
+        words => words.join("; "),
+    };
+    format!("PersistentVolumeClaim {} has {capacity} and not template.storage.size {size}: {words}", claim.name)
+}
+
+/// The message about a size that the API server refuses. `claim` is the first one that it refuses: none has changed.
+#[must_use]
+pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
+    let class = claim.size.class.as_deref().unwrap_or_default();
+    let message = format!(
+        "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No volume has changed. Set \
+         allowVolumeExpansion in storage class {class} if its driver can grow volumes, or correct what the message names. \
+         Otherwise move the servers to a cluster whose class can",
+        claim.name
+    );
+    Cause { reason: Reason::VolumeNotResized, message }
+}
