@@ -15,6 +15,7 @@ use super::{
     kinds,
     observe::{self, Sources},
     operator_identity::{DEFAULT_SERVER_IMAGE, FIELD_MANAGER},
+    pages::Pages,
 };
 use mczk_api::{
     MultiClusterZooKeeper,
@@ -104,9 +105,12 @@ pub async fn member_clusters(client: &Client) -> Result<Vec<cluster::Cluster>, E
 }
 
 async fn list_clusters(client: &Client) -> Result<Clusters, Error> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kinds::resource(cluster::API_VERSION, "Cluster"));
-    let list = api.list(&ListParams::default()).await.during(|| "listing Clusters".to_owned())?;
-    Ok(Clusters::just_listed(list.items.iter().filter_map(clusters::reduced)))
+    let (mut all, mut pages) = (Vec::new(), Pages::of(client, (cluster::API_VERSION, "Cluster"), None));
+    // A Cluster lists every kind that it serves, so it is large.
+    while let Some(page) = pages.next().await? {
+        all.extend(page.iter().filter_map(clusters::reduced));
+    }
+    Ok(Clusters::just_listed(all))
 }
 
 /// Everything that the operator observes of an ensemble.
