@@ -106,10 +106,10 @@ pub fn card(object: &DynamicObject, binding: Option<&ResourceBinding>, known: Op
 }
 
 impl Card {
-    /// Namespace of the ensemble.
+    /// Namespace and name of the ensemble.
     #[must_use]
-    pub fn namespace(&self) -> &str {
-        &self.ensemble.namespace
+    pub fn key(&self) -> (String, String) {
+        (self.ensemble.namespace.clone(), self.ensemble.name.clone())
     }
 
     /// The card, which says first that something could not be read. `what` is the beginning of a sentence.

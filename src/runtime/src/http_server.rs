@@ -1,15 +1,15 @@
 //! Serves a router on a listener, plain or over TLS, to clients that may be slow, many or hostile. On shutdown it
-//! answers open requests and ends.
+//! answers open requests and ends. Each request has the `ConnectInfo` of its client's address, without the port.
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use axum::{Router, body::Body, response::Response};
+use axum::{Router, body::Body, extract::ConnectInfo, response::Response};
 use http_body_util::BodyExt as _;
 use hyper::{
     body::{Body as _, Incoming},
@@ -161,13 +161,15 @@ pub async fn serve(
     let end = shutdown.requested();
     tokio::pin!(end);
     let connection = |stream, peer: SocketAddr| {
-        let place = open.place(peer.ip().to_canonical());
+        let peer = peer.ip().to_canonical();
+        let place = open.place(peer);
         let (router, metrics, watcher) = (router.clone(), metrics.clone(), graceful.watcher());
         let connection = ServedConnection {
             router,
             limits,
             metrics,
             watcher,
+            peer,
             activity: place.activity(),
             permits: permits.clone(),
             hurried: hurried.clone(),
@@ -237,6 +239,7 @@ struct ServedConnection {
     limits: Limits,
     metrics: Metrics,
     watcher: Watcher,
+    peer: IpAddr,
     activity: Arc<Activity>,
     permits: Permits,
     hurried: Arc<Semaphore>,
@@ -282,11 +285,12 @@ impl ServedConnection {
     }
 
     async fn speak_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let Self { router, limits, metrics, watcher, activity, hurried, .. } = self;
+        let Self { router, limits, metrics, watcher, peer, activity, hurried, .. } = self;
         let _open = Open::new(metrics.connections);
         let patience = Patience { busy: limits.header_timeout, idle: limits.idle_timeout };
         let stream = SlowClientGuard::new(stream, patience, activity.clone());
-        let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
             let (router, in_flight) = (router.clone(), activity.begin());
             let hurried = activity.hurries().then(|| hurried.clone());
             async move {

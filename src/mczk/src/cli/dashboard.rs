@@ -8,12 +8,7 @@ use clap::{Args, builder::RangedU64ValueParser};
 
 use super::log::LogFlags;
 use mczk_admin::terminal::{connection::Connection, error::Error, output::print, run::run_service, scope::Namespace};
-use mczk_operator::dashboard::{
-    access::Access,
-    poll::{Poll, PollSource},
-    router::router,
-    steps::OpenSteps,
-};
+use mczk_operator::dashboard::{access::Access, poll::Poll, router::router, source::PollSource, steps::OpenSteps};
 use mczk_runtime::{
     http_server::{self, Limits, Transport},
     process::{Process, ProcessEnding, listen},

@@ -10,12 +10,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 
 use mczk_admin::terminal::{connection::Connection, error::Error};
-use mczk_operator::dashboard::{
-    access::Access,
-    poll::{Poll, PollSource},
-    router::router,
-    steps::OpenSteps,
-};
+use mczk_operator::dashboard::{access::Access, poll::Poll, router::router, source::PollSource, steps::OpenSteps};
 use mczk_runtime::{
     http_server::{self, Limits, Transport},
     process::{Process, listen},

@@ -1,8 +1,15 @@
 //! Who may see the page's data: the user who started `mczk dashboard`, or users of the cluster by their tokens.
 
-use std::sync::Arc;
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
-use axum::http::{HeaderMap, header};
+use axum::{
+    extract::{ConnectInfo, FromRequestParts},
+    http::{HeaderMap, header, request::Parts},
+};
 use kube::Client;
 use sha2::{Digest, Sha256};
 
@@ -18,11 +25,30 @@ const MAX_NAMESPACE_BYTES: usize = 63;
 #[derive(Clone)]
 pub struct Access(Arc<AccessKind>);
 
+/// Who asks.
+#[derive(Clone)]
+pub struct Caller {
+    token: Option<String>,
+    /// Address of the connection, which may be that of a proxy.
+    address: IpAddr,
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let address = parts.extensions.get::<ConnectInfo<IpAddr>>();
+        // Without an address, all callers count as one.
+        let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), |ConnectInfo(address)| *address);
+        Ok(Self { token: bearer(&parts.headers).map(str::to_owned), address })
+    }
+}
+
 enum AccessKind {
     /// One token opens everything, on this machine alone.
     Local { digest: [u8; 32], port: u16 },
     /// The API server decides.
-    Cluster(Reviews),
+    Cluster(Box<Reviews>),
 }
 
 impl Access {
@@ -35,7 +61,7 @@ impl Access {
     /// Users of the cluster, as the API server of this client decides.
     #[must_use]
     pub fn cluster(client: Client) -> Self {
-        Self(Arc::new(AccessKind::Cluster(Reviews::new(client))))
+        Self(Arc::new(AccessKind::Cluster(Box::new(Reviews::new(client)))))
     }
 
     /// Refuses a request whose host is not this machine, if the page is only for this machine. A browser follows a name
@@ -54,8 +80,8 @@ impl Access {
     ///
     /// # Errors
     /// Why the request gets no data.
-    pub async fn check(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<(), PageRefusal> {
-        let token = bearer(headers).ok_or(PageRefusal::Token)?;
+    pub async fn check(&self, caller: &Caller, namespace: Option<&str>) -> Result<(), PageRefusal> {
+        let token = caller.token.as_deref().ok_or(PageRefusal::Token)?;
         // No API server holds it, and decisions are remembered with the namespace.
         if let Some(name) = namespace.filter(|name| name.len() > MAX_NAMESPACE_BYTES) {
             let begin: String = name.chars().take(MAX_NAMESPACE_BYTES).collect();
@@ -65,7 +91,7 @@ impl Access {
             // Digests show nothing about the token by the time that their comparison takes.
             AccessKind::Local { digest, .. } if <[u8; 32]>::from(Sha256::digest(token)) == *digest => Ok(()),
             AccessKind::Local { .. } => Err(PageRefusal::Token),
-            AccessKind::Cluster(reviews) => reviews.check(token, namespace).await,
+            AccessKind::Cluster(reviews) => reviews.check(token, caller.address, namespace).await,
         }
     }
 }
@@ -87,6 +113,10 @@ mod tests {
 
     fn headers(name: header::HeaderName, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
+    fn caller(headers: &HeaderMap) -> Caller {
+        Caller { token: bearer(headers).map(str::to_owned), address: Ipv4Addr::LOCALHOST.into() }
     }
 
     #[rstest]
@@ -117,14 +147,14 @@ mod tests {
     #[tokio::test]
     async fn the_local_token(#[case] value: Option<&str>, #[case] accepted: bool) {
         let headers = value.map(|value| headers(header::AUTHORIZATION, value)).unwrap_or_default();
-        let checked = Access::local("secret", 1).check(&headers, None).await;
+        let checked = Access::local("secret", 1).check(&caller(&headers), None).await;
         assert_eq!(checked, if accepted { Ok(()) } else { Err(PageRefusal::Token) });
     }
 
     #[tokio::test]
     async fn a_namespace_is_bounded() {
         let (headers, name) = (headers(header::AUTHORIZATION, "Bearer secret"), "n".repeat(1000));
-        let checked = Access::local("secret", 1).check(&headers, Some(&name)).await;
+        let checked = Access::local("secret", 1).check(&caller(&headers), Some(&name)).await;
         assert_eq!(checked, Err(PageRefusal::Forbidden(Some("n".repeat(MAX_NAMESPACE_BYTES)))));
     }
 

@@ -1,16 +1,17 @@
-//! The stream of changes, as server-sent events: `ensembles` with all cards, and `failure` with a message.
+//! The stream of changes, as server-sent events: `ensembles` with all cards, `bound` before it if these are not all, and
+//! `failure` with a message.
 //!
-//! A stream keeps a digest of its last event. The texts are shared with all other streams, and go out in parts: a
-//! client that reads slowly has few bytes in buffers of its own.
+//! A stream keeps a digest of its last event, and the place in it. It takes each text from the newest read when the client
+//! is ready for it, so a client that reads slowly holds no text of an older read. If the read has changed meanwhile, another
+//! event follows.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderMap, header},
+    http::header,
     response::{IntoResponse, Response},
 };
 use futures::stream;
@@ -21,15 +22,19 @@ use tokio::{
 };
 
 use super::{
-    access::Access,
+    access::{Access, Caller},
     poll::{Listener, PolledEnsembles},
     refusal::PageRefusal,
-    rendered::{Seen, event, message},
+    rendered::{Seen, event},
 };
-use mczk_runtime::shutdown::Shutdown;
+use mczk_runtime::{reconcile::ObjectKey, shutdown::Shutdown};
 
 /// Time between two checks of the listener's right.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Time until the next check if the API server does not decide.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which a stream goes on without a decision: longer than a short failure, and short for a withdrawn right.
+const MOST_UNDECIDED: Duration = Duration::from_secs(30);
 /// Time between two comments in a quiet stream: proxies close silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A comment, which clients ignore.
@@ -38,7 +43,7 @@ const COMMENT: &[u8] = b":\n\n";
 /// One stream.
 pub(super) struct ChangeStream {
     pub(super) access: Access,
-    pub(super) headers: HeaderMap,
+    pub(super) caller: Caller,
     pub(super) namespace: Option<String>,
     pub(super) listener: Listener,
     pub(super) shutdown: Shutdown,
@@ -50,89 +55,124 @@ struct StreamState {
     changes: ChangeStream,
     /// Digest of the last event.
     last: Option<Seen>,
-    /// Parts of the last event that the client has not got yet.
-    parts: VecDeque<Bytes>,
+    /// What the client has not got yet of the last event, or of the array.
+    parts: VecDeque<StreamPart>,
     /// True if the stream ends after these parts.
     ends: bool,
     check_at: Instant,
+    /// The stream ends if there is no decision until then.
+    decided_until: Instant,
     comment_at: Instant,
 }
 
-/// Why a stream that has no more parts goes on.
-enum Wake {
-    /// The program ends.
-    Shutdown,
-    /// The stream was silent for long.
-    Comment,
-    /// Rights end while a stream is open.
-    Check,
-    /// A read. `None` if no further one comes.
-    Snapshot(Option<Arc<PolledEnsembles>>),
+/// A part of what a stream sends.
+enum StreamPart {
+    Text(Bytes),
+    /// The ensembles of the newest read, or those after one.
+    Ensembles(Option<ObjectKey>),
+}
+
+impl StreamPart {
+    /// An array of all ensembles between two texts.
+    fn array(begin: &'static [u8], end: &'static [u8]) -> [Self; 3] {
+        [Self::Text(Bytes::from_static(begin)), Self::Ensembles(None), Self::Text(Bytes::from_static(end))]
+    }
 }
 
 impl ChangeStream {
     /// The events: first the current state, then each change.
     pub(super) fn into_response(self) -> Response {
-        let now = Instant::now();
-        let state = StreamState {
-            changes: self,
-            last: None,
-            parts: VecDeque::new(),
-            ends: false,
-            check_at: now + CHECK_INTERVAL,
-            comment_at: now + KEEP_ALIVE,
-        };
-        let parts = stream::unfold(state, async |mut state| {
-            let part = state.part().await?;
-            Some((Ok::<_, Infallible>(part), state))
-        });
-        ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response()
+        let body = StreamState::of(self, VecDeque::new(), false).into_body();
+        ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+    }
+
+    /// The newest state alone, as an array.
+    pub(super) fn into_array(self) -> Response {
+        let body = StreamState::of(self, StreamPart::array(b"[", b"]").into(), true).into_body();
+        ([(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }
 
 impl StreamState {
+    fn of(changes: ChangeStream, parts: VecDeque<StreamPart>, ends: bool) -> Self {
+        let now = Instant::now();
+        let (check_at, comment_at) = (now + CHECK_INTERVAL, now + KEEP_ALIVE);
+        Self { changes, last: None, parts, ends, check_at, decided_until: check_at + MOST_UNDECIDED, comment_at }
+    }
+
+    fn into_body(self) -> Body {
+        Body::from_stream(stream::unfold(self, async |mut state| {
+            let part = state.part().await?;
+            Some((Ok::<_, Infallible>(part), state))
+        }))
+    }
+
     /// The next part of the text; `None` at its end.
     async fn part(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(part) = self.parts.pop_front() {
-                self.comment_at = Instant::now() + KEEP_ALIVE;
-                return Some(part);
+            // A client that reads slowly keeps no right that is withdrawn.
+            if Instant::now() >= self.check_at {
+                self.check().await?;
             }
-            if self.ends {
-                return None;
-            }
-            match self.wake().await {
-                Wake::Shutdown => return None,
-                Wake::Comment => self.parts.push_back(Bytes::from_static(COMMENT)),
-                Wake::Check => self.check().await?,
-                Wake::Snapshot(snapshot) => {
-                    let snapshot = snapshot?;
-                    self.show(&snapshot);
+            match self.parts.pop_front() {
+                Some(StreamPart::Text(text)) => {
+                    self.comment_at = Instant::now() + KEEP_ALIVE;
+                    return Some(text);
                 }
+                Some(StreamPart::Ensembles(before)) => self.take_after(before)?,
+                None if self.ends => return None,
+                None => self.wait().await?,
             }
         }
     }
 
-    async fn wake(&mut self) -> Wake {
+    /// Puts the ensembles of the newest read after one before the other parts. `None` if that read failed: the stream ends
+    /// within the event, which clients ignore then.
+    fn take_after(&mut self, before: Option<ObjectKey>) -> Option<()> {
+        let newest = self.changes.listener.newest()?;
+        if let Some((key, text)) = newest.ensembles.as_ref().ok()?.after(before.as_ref()) {
+            self.parts.push_front(StreamPart::Ensembles(Some(key.clone())));
+            self.parts.push_front(StreamPart::Text(text.clone()));
+            if before.is_some() {
+                self.parts.push_front(StreamPart::Text(Bytes::from_static(b",")));
+            }
+        }
+        Some(())
+    }
+
+    /// Waits for more parts, or until a check is due. `None` at the end.
+    async fn wait(&mut self) -> Option<()> {
         let is_first = self.last.is_none();
         let ChangeStream { listener, shutdown, .. } = &mut self.changes;
         let snapshot = async { if is_first { listener.current().await } else { listener.next().await } };
         tokio::select! {
-            () = shutdown.clone().requested() => Wake::Shutdown,
-            () = sleep_until(self.comment_at) => Wake::Comment,
-            () = sleep_until(self.check_at) => Wake::Check,
-            snapshot = snapshot => Wake::Snapshot(snapshot),
+            () = shutdown.clone().requested() => return None,
+            () = sleep_until(self.comment_at) => self.parts.push_back(StreamPart::Text(Bytes::from_static(COMMENT))),
+            () = sleep_until(self.check_at) => {}
+            snapshot = snapshot => {
+                let snapshot = snapshot?;
+                self.show(&snapshot);
+            }
         }
+        Some(())
     }
 
-    /// Checks the right again. `None` without a decision: the stream ends, and the page connects again with its token.
+    /// Checks the right again. `None` if the stream ends, and the page connects again with its token.
     async fn check(&mut self) -> Option<()> {
-        let ChangeStream { access, headers, namespace, .. } = &self.changes;
-        match access.check(headers, namespace.as_deref()).await {
-            Ok(()) => self.check_at = Instant::now() + CHECK_INTERVAL,
+        let ChangeStream { access, caller, namespace, .. } = &self.changes;
+        let checked = access.check(caller, namespace.as_deref()).await;
+        let now = Instant::now();
+        self.check_at = now + CHECK_INTERVAL;
+        match checked {
+            Ok(()) => self.decided_until = self.check_at + MOST_UNDECIDED,
+            Err(PageRefusal::Busy | PageRefusal::Failed) if now < self.decided_until => {
+                self.check_at = now + RETRY_INTERVAL;
+            }
             Err(PageRefusal::Busy | PageRefusal::Failed) => return None,
+            // No event fits into another one, or into an array.
+            Err(_) if self.ends || !self.parts.is_empty() => return None,
             Err(refusal) => {
-                self.parts = event("refused", [message(&refusal.message())]).into();
+                self.parts.push_back(StreamPart::Text(event("refused", &refusal.message())));
                 self.ends = true;
             }
         }
@@ -141,18 +181,19 @@ impl StreamState {
 
     /// Sends the snapshot if it differs from the last event.
     fn show(&mut self, snapshot: &PolledEnsembles) {
-        let namespace = self.changes.namespace.as_deref();
         let seen = match &snapshot.ensembles {
-            Ok(ensembles) => ensembles.digest(namespace),
+            Ok(ensembles) => ensembles.digest,
             Err(error) => Sha256::digest(error).into(),
         };
         if self.last.replace(seen) == Some(seen) {
             return;
         }
-        self.parts = match &snapshot.ensembles {
-            Ok(ensembles) => event("ensembles", ensembles.array(namespace)),
-            Err(error) => event("failure", [message(error)]),
+        match &snapshot.ensembles {
+            Ok(ensembles) => {
+                self.parts.extend(ensembles.bound.as_deref().map(|bound| StreamPart::Text(event("bound", bound))));
+                self.parts.extend(StreamPart::array(b"event: ensembles\ndata: [", b"]\n\n"));
+            }
+            Err(error) => self.parts.push_back(StreamPart::Text(event("failure", error))),
         }
-        .into();
     }
 }

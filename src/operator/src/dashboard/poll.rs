@@ -1,50 +1,34 @@
-//! One poll of the control plane for all listeners. It reads only while there is a listener.
+//! One poll of the control plane for all listeners. It reads only what has a listener: each namespace that one follows, and
+//! all namespaces together.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use futures::{StreamExt, stream};
-use kube::{Client, ResourceExt, api::DynamicObject};
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout, timeout_at},
 };
 
-use super::rendered::Ensembles;
-use mczk_api::karmada::cluster::Cluster;
-use mczk_reading::read_only;
-use mczk_rules::card::{Card, card};
-use mczk_runtime::{
-    failure::{Error, is_forbidden},
-    shutdown::Shutdown,
+use super::{
+    rendered::Ensembles,
+    source::{PollSource, RoundClusters},
 };
+use mczk_runtime::shutdown::Shutdown;
 
 /// Time for one read of everything.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time for one binding: one that does not answer must not hold up all others.
-const BINDING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bindings that are read at the same time.
-const CONCURRENCY: usize = 8;
-
-/// What a user does without the reports of an ensemble.
-const REPORTS_HELP: &str = "States of servers are unknown. Read the ResourceBinding of the ensemble with kubectl: a \
-                            version of Karmada that mczk does not support may have written it";
-/// What a user does without the clusters.
-const CLUSTERS_HELP: &str = "Reports may be old. Check that karmada-apiserver answers kubectl get clusters";
+/// Most bytes of texts of all namespaces. A read of one of them holds its texts twice.
+const MOST_BYTES: usize = 16 << 20;
+/// Namespaces that share these bytes, also while there are fewer.
+const SHARES: usize = 8;
+/// Most namespaces without a listener that are remembered.
+const MOST_UNUSED: usize = 64;
 
 /// What viewers read in place of an error.
 const HIDDEN: &str = "The operator cannot read the ensembles: its log has the cause";
-
-/// What the poll reads.
-#[derive(Clone)]
-pub struct PollSource {
-    /// The user whose rights the reads have.
-    pub client: Client,
-    /// Namespace of the ensembles; `None` for all.
-    pub namespace: Option<String>,
-    /// True if viewers may read errors. They name objects of other namespaces.
-    pub shows_errors: bool,
-}
 
 /// The result of one read.
 #[derive(Clone, Debug)]
@@ -54,16 +38,19 @@ pub struct PolledEnsembles {
     read: Instant,
 }
 
+/// The newest result of each namespace; the key `None` stands for all together.
+type Snapshots = BTreeMap<Option<String>, watch::Sender<Option<Arc<PolledEnsembles>>>>;
+
 /// Hands the newest snapshot to listeners.
 #[derive(Clone)]
 pub struct Poll {
-    snapshots: watch::Sender<Option<Arc<PolledEnsembles>>>,
+    snapshots: Arc<Mutex<Snapshots>>,
     /// A listener has come.
     wanted: Arc<Notify>,
     interval: Duration,
 }
 
-/// A listener. The poll reads while one exists.
+/// A listener. The poll reads its namespace while it exists.
 pub struct Listener {
     receiver: watch::Receiver<Option<Arc<PolledEnsembles>>>,
     /// Age up to which a snapshot counts as current.
@@ -74,25 +61,21 @@ impl Poll {
     /// A poll that reads every `interval`.
     #[must_use]
     pub fn every(interval: Duration) -> Self {
-        Self { snapshots: watch::Sender::new(None), wanted: Arc::default(), interval }
+        Self { snapshots: Arc::default(), wanted: Arc::default(), interval }
     }
 
     /// Reads until the shutdown is requested.
     pub async fn run(self, source: PollSource, shutdown: Shutdown) {
         let reads = async {
             loop {
-                if self.snapshots.receiver_count() == 0 {
-                    self.wanted.notified().await;
+                let (due, next) = self.due();
+                let clusters = RoundClusters::new();
+                for namespace in &due {
+                    self.read(&source, &clusters, namespace.as_deref()).await;
                 }
-                let cards = match timeout(READ_TIMEOUT, source.read()).await {
-                    Ok(cards) => cards.map_err(|error| error.to_string()),
-                    Err(_) => Err(format!("the API server does not answer within {} s", READ_TIMEOUT.as_secs())),
-                };
-                self.publish(cards.map_err(|error| {
-                    tracing::warn!(%error, "Cannot read the ensembles for the dashboard");
-                    if source.shows_errors { error } else { HIDDEN.to_owned() }
-                }));
-                sleep(self.interval).await;
+                if due.is_empty() {
+                    let _ = timeout_at(next, self.wanted.notified()).await;
+                }
             }
         };
         tokio::select! {
@@ -101,20 +84,53 @@ impl Poll {
         }
     }
 
-    /// Hands a result to all listeners.
-    pub fn publish(&self, cards: Result<Vec<Card>, String>) {
-        let former = self.snapshots.borrow().clone();
-        let former = former.as_ref().and_then(|snapshot| snapshot.ensembles.as_ref().ok());
-        let ensembles = cards.map(|cards| Ensembles::of(&cards, former));
-        self.snapshots.send_replace(Some(Arc::new(PolledEnsembles { ensembles, read: Instant::now() })));
+    async fn read(&self, source: &PollSource, clusters: &RoundClusters, namespace: Option<&str>) {
+        let most = MOST_BYTES / self.snapshots().len().max(SHARES);
+        let ensembles = match timeout(READ_TIMEOUT, Box::pin(source.read(namespace, clusters, most))).await {
+            Ok(ensembles) => ensembles.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("the API server does not answer within {} s", READ_TIMEOUT.as_secs())),
+        };
+        let ensembles = ensembles.map_err(|error| {
+            tracing::warn!(%error, namespace, "Cannot read the ensembles for the dashboard");
+            if source.shows_errors { error } else { HIDDEN.to_owned() }
+        });
+        self.publish(namespace, ensembles);
     }
 
-    /// A new listener.
+    /// The namespaces to read now, and when others follow. One without a listener is forgotten then, and not before: clients
+    /// that come again and again cause no more reads.
+    fn due(&self) -> (Vec<Option<String>>, Instant) {
+        let (now, mut snapshots) = (Instant::now(), self.snapshots());
+        let at = |snapshot: &watch::Sender<Option<Arc<PolledEnsembles>>>| {
+            snapshot.borrow().as_ref().map_or(now, |snapshot| snapshot.read + self.interval)
+        };
+        snapshots.retain(|_, snapshot| snapshot.receiver_count() > 0 || at(snapshot) > now);
+        let (due, later): (Vec<_>, Vec<_>) = snapshots.iter().partition(|(_, snapshot)| at(snapshot) <= now);
+        let next = later.iter().map(|(_, snapshot)| at(snapshot)).min();
+        (due.into_iter().map(|(namespace, _)| namespace.clone()).collect(), next.unwrap_or(now + self.interval))
+    }
+
+    /// Hands a result to all listeners of a namespace, or of all together.
+    pub fn publish(&self, namespace: Option<&str>, ensembles: Result<Ensembles, String>) {
+        let snapshot = Arc::new(PolledEnsembles { ensembles, read: Instant::now() });
+        self.snapshots().entry(namespace.map(str::to_owned)).or_default().send_replace(Some(snapshot));
+    }
+
+    /// A new listener of a namespace, or of all together.
     #[must_use]
-    pub fn listen(&self) -> Listener {
-        let receiver = self.snapshots.subscribe();
+    pub fn listen(&self, namespace: Option<&str>) -> Listener {
+        let mut snapshots = self.snapshots();
+        if snapshots.len() >= MOST_UNUSED {
+            snapshots.retain(|_, snapshot| snapshot.receiver_count() > 0);
+        }
+        let receiver = snapshots.entry(namespace.map(str::to_owned)).or_default().subscribe();
         self.wanted.notify_one();
         Listener { receiver, limit: self.interval * 2 }
+    }
+
+    fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
+        // No code panics while it holds the lock, and the content is always whole.
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -132,63 +148,20 @@ impl Listener {
         self.receiver.changed().await.ok()?;
         self.receiver.borrow_and_update().clone()
     }
-}
 
-impl PollSource {
-    async fn read(&self) -> Result<Vec<Card>, Error> {
-        let objects = read_only::ensembles(&self.client, self.namespace.as_deref()).await?;
-        // The clusters only show which reports may be old.
-        let clusters = read_only::member_clusters(&self.client).await;
-        let known = clusters.as_deref().ok();
-        let unknown = clusters.as_ref().err().filter(|error| !is_refused(error)).map(|error| self.why(error));
-        let unknown = unknown.as_deref();
-        let cards = objects.into_iter().map(|object| async move {
-            let card = self.card(&object, known).await;
-            match unknown {
-                Some(why) => card.without("The state of the clusters", why, CLUSTERS_HELP),
-                None => card,
-            }
-        });
-        Ok(stream::iter(cards).buffered(CONCURRENCY).collect().await)
+    /// The newest snapshot, if one was read. [`Listener::next`] does not leave it out.
+    pub(super) fn newest(&self) -> Option<Arc<PolledEnsembles>> {
+        self.receiver.borrow().clone()
     }
-
-    /// The card of one ensemble. If its reports cannot be read, its card says so, and all others stay.
-    async fn card(&self, object: &DynamicObject, known: Option<&[Cluster]>) -> Card {
-        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let binding = timeout(BINDING_TIMEOUT, read_only::binding(&self.client, &namespace, &name)).await;
-        let error = match binding.unwrap_or(Err(Error::Timeout(BINDING_TIMEOUT))) {
-            Ok(binding) => return card(object, binding.as_ref(), known),
-            Err(error) => error,
-        };
-        tracing::warn!(%error, namespace, name, "Cannot read the reports of an ensemble for the dashboard");
-        card(object, None, known).without("The reports of its clusters", &self.why(&error), REPORTS_HELP)
-    }
-
-    /// Why something cannot be read, as viewers may read it. Messages of the API server may name the operator's user.
-    fn why(&self, error: &Error) -> String {
-        match error {
-            Error::Api { source: kube::Error::Api(status), .. } if !self.shows_errors => {
-                format!("the API server answers {} {}", status.code, status.reason).trim_end().to_owned()
-            }
-            Error::Api { .. } if !self.shows_errors => "the API server does not answer".to_owned(),
-            // This version cannot parse an object of the ensemble's own namespace, or time is over.
-            other => other.to_string(),
-        }
-    }
-}
-
-/// True if the reader has no right to what it asked for.
-fn is_refused(error: &Error) -> bool {
-    matches!(error, Error::Api { source, .. } if is_forbidden(source))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use serde_json::{Value, json};
+    use kube::Client;
+    use tokio::time::sleep;
 
     use super::*;
-    use crate::fixtures::multi_cluster_zookeeper;
     use mczk_runtime::shutdown;
 
     /// A client of an API server that answers nothing, and counts the requests.
@@ -210,7 +183,7 @@ mod tests {
         let run = tokio::spawn(poll.clone().run(PollSource { client, namespace: None, shows_errors: true }, stopped));
         sleep(Duration::from_millis(50)).await;
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 0, "without a listener");
-        let (mut one, mut two) = (poll.listen(), poll.listen());
+        let (mut one, mut two) = (poll.listen(None), poll.listen(None));
         let (first, second) = tokio::join!(one.current(), two.current());
         assert!(first.unwrap().ensembles.as_ref().unwrap_err().contains("listing MultiClusterZooKeepers"));
         assert!(second.unwrap().ensembles.is_err());
@@ -219,57 +192,34 @@ mod tests {
         run.await.unwrap();
     }
 
-    /// A client of an API server with two ensembles. It refuses the clusters, and the binding of `one` cannot be parsed.
-    fn partly_readable() -> Client {
-        let service = tower::service_fn(|request: http::Request<kube::client::Body>| {
-            let path = request.uri().path().to_owned();
-            let status = |code: u16| {
-                json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-                "reason": if code == 404 { "NotFound" } else { "Broken" }, "message": "User \"operator\" fails" })
-            };
-            let named = |name: &str| {
-                multi_cluster_zookeeper::<Value>(json!({ "metadata": { "namespace": "a", "name": name } }))
-            };
-            let (code, body) = if path.ends_with("/multiclusterzookeepers") {
-                (200, json!({ "metadata": {}, "items": [named("one"), named("two")] }))
-            } else if path.ends_with("/clusters") {
-                (500, status(500))
-            } else if path.contains("/resourcebindings/one") {
-                (
-                    200,
-                    json!({ "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-                    "metadata": { "namespace": "a", "name": "one" }, "status": { "aggregatedStatus": 7 } }),
-                )
-            } else {
-                (404, status(404))
-            };
-            let body = kube::client::Body::from(serde_json::to_vec(&body).unwrap());
-            std::future::ready(Ok::<_, std::convert::Infallible>(
-                http::Response::builder().status(code).body(body).unwrap(),
-            ))
-        });
-        Client::new(service, "n")
+    #[tokio::test(start_paused = true)]
+    async fn each_namespace_is_read_while_it_has_a_listener() {
+        let (client, count) = silent();
+        let poll = Poll::every(Duration::from_secs(10));
+        let (stop, stopped) = shutdown::channel();
+        let run = tokio::spawn(poll.clone().run(PollSource { client, namespace: None, shows_errors: true }, stopped));
+        let reads = || count.load(std::sync::atomic::Ordering::Relaxed);
+        let (mut all, mut one, mut same) = (poll.listen(None), poll.listen(Some("a")), poll.listen(Some("a")));
+        tokio::join!(all.current(), one.current(), same.current());
+        assert_eq!(reads(), 2, "all together, and one namespace");
+        drop((one, same));
+        sleep(Duration::from_secs(25)).await;
+        assert_eq!(reads(), 4, "all together alone");
+        assert_eq!(poll.snapshots().len(), 1, "the other is forgotten");
+        drop(all);
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!((reads(), poll.snapshots().len()), (4, 0));
+        stop.request_shutdown();
+        run.await.unwrap();
     }
 
-    #[tokio::test]
-    async fn one_unreadable_object_concerns_its_own_card_alone() {
-        let source = PollSource { client: partly_readable(), namespace: None, shows_errors: false };
-        let cards = json!(source.read().await.unwrap());
-        let messages = |index: usize| {
-            let findings = cards[index]["findings"].as_array().unwrap();
-            findings.iter().map(|finding| finding["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        let of = |index: usize, text: &str| messages(index).into_iter().find(|message| message.starts_with(text));
-        let reports = of(0, "The reports of its clusters cannot be read: ").unwrap();
-        assert!(reports.contains("parsing ResourceBinding a/one"), "{reports}");
-        assert_eq!(of(1, "The reports"), None);
-        let summary = cards[0]["summary"].as_str().unwrap();
-        assert!(summary.contains("The reports of its clusters cannot be read."), "{summary}");
-        for index in [0, 1] {
-            // Both depend on the clusters. The operator's user is no business of viewers.
-            let clusters = of(index, "The state of the clusters cannot be read: ").unwrap();
-            assert!(clusters.ends_with("the API server answers 500 Broken"), "{clusters}");
-            assert_eq!(cards[index]["waits"], true);
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_that_are_asked_once_are_bounded() {
+        let poll = Poll::every(Duration::from_secs(3600));
+        for number in 0..1000 {
+            let _ = poll.listen(Some(&number.to_string()));
+            poll.publish(Some(&number.to_string()), Ok(Ensembles::default()));
         }
+        assert!(poll.snapshots().len() <= MOST_UNUSED + 1);
     }
 }

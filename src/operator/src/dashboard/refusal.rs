@@ -14,7 +14,7 @@ pub enum PageRefusal {
     Token,
     /// The user lacks the right, in this namespace or in all.
     Forbidden(Option<String>),
-    /// Too many requests at the same time.
+    /// Too many requests at the same time, or too many questions about tokens.
     Busy,
     /// The API server does not decide.
     Failed,

@@ -1,6 +1,7 @@
 //! Asks the API server who a user is and what the user may see.
 
-use std::sync::Mutex;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::{
@@ -18,38 +19,43 @@ use tokio::{
 };
 
 use super::{
+    budget::Budget,
     grants::{Grants, Question, Verdict},
     refusal::PageRefusal,
 };
 
-/// Questions to the API server at the same time. Further ones are refused: unknown callers must not load it.
-const CONCURRENCY: usize = 8;
+/// Questions to the API server at the same time, about rights that it granted a short time ago, and all others.
+const CONCURRENCY: usize = 4;
 /// Time for the answers to one caller.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Decides by `TokenReview` and `SubjectAccessReview`.
+/// Decides by `TokenReview` and `SubjectAccessReview`. Callers that were allowed nothing yet have a small budget and places of
+/// their own, so that they neither load the API server nor hold up those that were.
 pub(super) struct Reviews {
     client: Client,
     grants: Mutex<Grants>,
-    permits: Semaphore,
+    budget: Mutex<Budget>,
+    known: Semaphore,
+    strangers: Semaphore,
 }
 
 impl Reviews {
     /// Asks with this client, whose user needs the right to create both reviews.
     pub(super) fn new(client: Client) -> Self {
-        Self { client, grants: Mutex::default(), permits: Semaphore::new(CONCURRENCY) }
+        let [known, strangers] = [CONCURRENCY; 2].map(Semaphore::new);
+        Self { client, grants: Mutex::default(), budget: Mutex::default(), known, strangers }
     }
 
     /// Refuses a token unless its user may see the ensembles of the namespace.
     ///
     /// # Errors
     /// Why the user sees nothing.
-    pub(super) async fn check(&self, token: &str, namespace: Option<&str>) -> Result<(), PageRefusal> {
+    pub(super) async fn check(&self, token: &str, address: IpAddr, namespace: Option<&str>) -> Result<(), PageRefusal> {
         let question: Question = (Sha256::digest(token).into(), namespace.map(str::to_owned));
-        let known = self.grants().get(&question, Instant::now());
+        let known = locked(&self.grants).get(&question, Instant::now());
         let verdict = match known {
             Some(verdict) => verdict,
-            None => self.ask(token, question).await?,
+            None => self.ask(token, address, question).await?,
         };
         match verdict {
             Verdict::Allowed => Ok(()),
@@ -59,16 +65,26 @@ impl Reviews {
     }
 
     /// The API server's decision, which counts for a while. A failure is no decision.
-    async fn ask(&self, token: &str, question: Question) -> Result<Verdict, PageRefusal> {
-        let _permit = self.permits.try_acquire().map_err(|_| PageRefusal::Busy)?;
+    async fn ask(&self, token: &str, address: IpAddr, question: Question) -> Result<Verdict, PageRefusal> {
+        let known = locked(&self.grants).was_allowed(&question, Instant::now());
+        if !known && !locked(&self.budget).take(address, Instant::now()) {
+            return Err(PageRefusal::Busy);
+        }
+        let permits = if known { &self.known } else { &self.strangers };
+        let Ok(Ok(_permit)) = timeout(TIMEOUT, permits.acquire()).await else { return Err(PageRefusal::Busy) };
         let asked = Instant::now();
+        // Another request may have asked the same meanwhile.
+        let decided = locked(&self.grants).get(&question, asked);
+        if let Some(verdict) = decided {
+            return Ok(verdict);
+        }
         let answer = timeout(TIMEOUT, self.review(token, question.1.as_deref())).await;
         let verdict = match answer {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(error)) => return Err(failed(&error.to_string())),
             Err(_) => return Err(failed("the API server does not answer")),
         };
-        self.grants().put(question, verdict, asked);
+        locked(&self.grants).put(question, verdict, asked);
         Ok(verdict)
     }
 
@@ -85,11 +101,11 @@ impl Reviews {
         let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
     }
+}
 
-    fn grants(&self) -> std::sync::MutexGuard<'_, Grants> {
-        // No code panics while it holds the lock, and the content is always whole.
-        self.grants.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
+/// No code panics while it holds a lock, and the content is always whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// May the user get the MultiClusterZooKeepers of the namespace, or list them in all?
@@ -134,6 +150,8 @@ mod tests {
 
     use super::*;
 
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     /// An API server that knows the token `ann`, who may get ensembles in the namespace `a`, and counts the questions.
     fn reviews() -> (Reviews, Arc<AtomicUsize>) {
         let count = Arc::<AtomicUsize>::default();
@@ -169,37 +187,67 @@ mod tests {
     #[tokio::test]
     async fn the_api_server_decides() {
         let (reviews, _) = reviews();
-        assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
-        assert_eq!(reviews.check("ann", Some("b")).await, Err(PageRefusal::Forbidden(Some("b".to_owned()))));
-        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Forbidden(None)), "all namespaces");
-        assert_eq!(reviews.check("bob", Some("a")).await, Err(PageRefusal::Token));
+        assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
+        assert_eq!(reviews.check("ann", HOME, Some("b")).await, Err(PageRefusal::Forbidden(Some("b".to_owned()))));
+        assert_eq!(reviews.check("ann", HOME, None).await, Err(PageRefusal::Forbidden(None)), "all namespaces");
+        assert_eq!(reviews.check("bob", HOME, Some("a")).await, Err(PageRefusal::Token));
     }
 
     #[tokio::test]
     async fn a_decision_is_asked_once_until_it_expires() {
         let (reviews, count) = reviews();
         for _ in 0..3 {
-            assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
-            assert_eq!(reviews.check("bob", Some("a")).await, Err(PageRefusal::Token));
+            assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
+            assert_eq!(reviews.check("bob", HOME, Some("a")).await, Err(PageRefusal::Token));
         }
         assert_eq!(count.load(Ordering::Relaxed), 3, "two questions about ann, one about bob");
         let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
         let long_ago = Instant::now().checked_sub(super::super::grants::LIFETIME).unwrap();
-        reviews.grants().put(question, Verdict::Allowed, long_ago);
-        assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
+        locked(&reviews.grants).put(question, Verdict::Allowed, long_ago);
+        assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
         assert_eq!(count.load(Ordering::Relaxed), 5, "the API server was asked again");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_failure_is_no_decision() {
         let service = tower::service_fn(|_: http::Request<Body>| {
             std::future::ready(Err::<http::Response<Body>, _>(std::io::Error::other("no route")))
         });
         let reviews = Reviews::new(Client::new(service, "n"));
-        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Failed));
-        assert_eq!(reviews.grants().get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
-        let permits = reviews.permits.acquire_many(u32::try_from(CONCURRENCY).unwrap()).await.unwrap();
-        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Busy));
+        assert_eq!(reviews.check("ann", HOME, None).await, Err(PageRefusal::Failed));
+        assert_eq!(locked(&reviews.grants).get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
+        let permits = reviews.strangers.acquire_many(u32::try_from(CONCURRENCY).unwrap()).await.unwrap();
+        assert_eq!(reviews.check("ann", HOME, None).await, Err(PageRefusal::Busy));
         drop(permits);
+    }
+
+    /// A user asks for one namespace after the other.
+    #[tokio::test(start_paused = true)]
+    async fn questions_about_many_namespaces_are_bounded() {
+        let (reviews, count) = reviews();
+        assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
+        for number in 0..1000 {
+            let refusal = reviews.check("ann", HOME, Some(&format!("n{number}"))).await.unwrap_err();
+            assert!(matches!(refusal, PageRefusal::Forbidden(_) | PageRefusal::Busy));
+        }
+        assert!(count.load(Ordering::Relaxed) <= 2 * 20, "{count:?}");
+        // The budget of the address is used up, but not for a right that was granted.
+        tokio::time::advance(super::super::grants::LIFETIME).await;
+        while locked(&reviews.budget).take(HOME, Instant::now()) {}
+        assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
+        assert_eq!(reviews.check("ann", HOME, Some("b")).await, Err(PageRefusal::Busy));
+    }
+
+    /// Sixty-four pages of one user check their right in the same moment.
+    #[tokio::test]
+    async fn the_same_question_is_asked_seldom() {
+        let (reviews, count) = reviews();
+        assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
+        let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
+        let long_ago = Instant::now().checked_sub(super::super::grants::LIFETIME).unwrap();
+        locked(&reviews.grants).put(question, Verdict::Allowed, long_ago);
+        let all = futures::future::join_all((0..64).map(|_| reviews.check("ann", HOME, Some("a")))).await;
+        assert!(all.iter().all(Result::is_ok));
+        assert!(count.load(Ordering::Relaxed) <= 2 + 2 * CONCURRENCY, "{count:?}");
     }
 }

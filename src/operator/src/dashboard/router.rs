@@ -1,21 +1,24 @@
 //! The HTTP service: the page, the ensembles as JSON, and the stream of their changes. It answers only GET.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::{
     Router,
-    body::Body,
     extract::{Path, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
-use futures::stream;
 use tokio::sync::Semaphore;
 
-use super::{access::Access, events::ChangeStream, poll::Poll, refusal::PageRefusal, steps::OpenSteps};
+use super::{
+    access::{Access, Caller},
+    events::ChangeStream,
+    poll::Poll,
+    refusal::PageRefusal,
+    steps::OpenSteps,
+};
 use mczk_runtime::{panics::caught, shutdown::Shutdown};
 
 /// Largest number of open streams.
@@ -99,36 +102,36 @@ async fn with_headers(mut response: Response) -> Response {
     response
 }
 
-async fn ensembles_of_all(State(dashboard): State<DashboardState>, headers: HeaderMap) -> Response {
-    dashboard.ensembles(&headers, None).await
+async fn ensembles_of_all(State(dashboard): State<DashboardState>, caller: Caller) -> Response {
+    dashboard.ensembles(caller, None).await
 }
 
 async fn ensembles_of_one(
     State(dashboard): State<DashboardState>,
     Path(namespace): Path<String>,
-    headers: HeaderMap,
+    caller: Caller,
 ) -> Response {
-    dashboard.ensembles(&headers, Some(namespace)).await
+    dashboard.ensembles(caller, Some(namespace)).await
 }
 
-async fn events_of_all(State(dashboard): State<DashboardState>, headers: HeaderMap) -> Response {
-    dashboard.events(headers, None).await
+async fn events_of_all(State(dashboard): State<DashboardState>, caller: Caller) -> Response {
+    dashboard.events(caller, None).await
 }
 
 async fn events_of_one(
     State(dashboard): State<DashboardState>,
     Path(namespace): Path<String>,
-    headers: HeaderMap,
+    caller: Caller,
 ) -> Response {
-    dashboard.events(headers, Some(namespace)).await
+    dashboard.events(caller, Some(namespace)).await
 }
 
 async fn steps_of_one(
     State(dashboard): State<DashboardState>,
     Path((namespace, name)): Path<(String, String)>,
-    headers: HeaderMap,
+    caller: Caller,
 ) -> Response {
-    let permit = match dashboard.admit(&headers, Some(&namespace)).await {
+    let permit = match dashboard.admit(&caller, Some(&namespace)).await {
         Ok(permit) => permit,
         Err(refusal) => return refusal.into_response(),
     };
@@ -141,40 +144,40 @@ async fn steps_of_one(
 }
 
 impl DashboardState {
-    async fn ensembles(self, headers: &HeaderMap, namespace: Option<String>) -> Response {
-        let permit = match self.admit(headers, namespace.as_deref()).await {
-            Ok(permit) => permit,
+    async fn ensembles(self, caller: Caller, namespace: Option<String>) -> Response {
+        let mut stream = match self.stream(caller, namespace).await {
+            Ok(stream) => stream,
             Err(refusal) => return refusal.into_response(),
         };
-        let snapshot = self.poll.listen().current().await;
-        drop(permit);
+        let snapshot = stream.listener.current().await;
         match snapshot.as_ref().map(|snapshot| &snapshot.ensembles) {
             Some(Ok(ensembles)) => {
-                let parts = ensembles.array(namespace.as_deref()).into_iter().map(Ok::<_, Infallible>);
-                let body = Body::from_stream(stream::iter(parts));
-                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+                let bound = ensembles.bound.as_ref().map(|bound| [(header::WARNING, format!("299 mczk \"{bound}\""))]);
+                (bound, stream.into_array()).into_response()
             }
             Some(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, error.clone()).into_response(),
             None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         }
     }
 
-    async fn events(self, headers: HeaderMap, namespace: Option<String>) -> Response {
-        let permit = match self.admit(&headers, namespace.as_deref()).await {
-            Ok(permit) => permit,
-            Err(refusal) => return refusal.into_response(),
-        };
-        let (access, listener, shutdown) = (self.access, self.poll.listen(), self.shutdown);
-        ChangeStream { access, headers, namespace, listener, shutdown, _permit: permit }.into_response()
+    async fn events(self, caller: Caller, namespace: Option<String>) -> Response {
+        self.stream(caller, namespace).await.map_or_else(PageRefusal::into_response, ChangeStream::into_response)
+    }
+
+    /// A stream for a caller that may see the namespace. The caller has its place among the listeners until the stream ends.
+    async fn stream(self, caller: Caller, namespace: Option<String>) -> Result<ChangeStream, PageRefusal> {
+        let permit = self.admit(&caller, namespace.as_deref()).await?;
+        let (access, listener, shutdown) = (self.access, self.poll.listen(namespace.as_deref()), self.shutdown);
+        Ok(ChangeStream { access, caller, namespace, listener, shutdown, _permit: permit })
     }
 
     /// A place among the listeners for a request that may see the namespace.
     async fn admit(
         &self,
-        headers: &HeaderMap,
+        caller: &Caller,
         namespace: Option<&str>,
     ) -> Result<tokio::sync::OwnedSemaphorePermit, PageRefusal> {
-        self.access.check(headers, namespace).await?;
+        self.access.check(caller, namespace).await?;
         self.listeners.clone().try_acquire_owned().map_err(|_| PageRefusal::Busy)
     }
 }

@@ -7,11 +7,11 @@ use axum::body::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, Semaphore},
     time::{Instant, timeout},
 };
 
-use super::poll::PollSource;
+use super::source::PollSource;
 use mczk_reading::read_only::{self, ReadOutcome};
 use mczk_rules::{rollout::plan::plan, view::steps};
 
@@ -19,6 +19,8 @@ use mczk_rules::{rollout::plan::plan, view::steps};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Time for one read.
 const READ_TIMEOUT: Duration = Duration::from_secs(8);
+/// Ensembles that are read at the same time: each read holds all around one, and the member clusters.
+const CONCURRENCY: usize = 2;
 /// Most ensembles whose steps are in memory.
 const MOST: usize = 64;
 
@@ -34,13 +36,14 @@ type Slot = Arc<Mutex<Option<(Instant, StepsAnswer)>>>;
 pub struct OpenSteps {
     source: PollSource,
     slots: Arc<Mutex<HashMap<EnsembleKey, (Instant, Slot)>>>,
+    reads: Arc<Semaphore>,
 }
 
 impl OpenSteps {
     /// Steps that are computed from reads of this source.
     #[must_use]
     pub fn of(source: PollSource) -> Self {
-        Self { source, slots: Arc::default() }
+        Self { source, slots: Arc::default(), reads: Arc::new(Semaphore::new(CONCURRENCY)) }
     }
 
     /// The steps of one ensemble.
@@ -85,6 +88,7 @@ impl OpenSteps {
     }
 
     async fn compute(&self, namespace: &str, name: &str) -> StepsAnswer {
+        let _permit = self.reads.acquire().await;
         let PollSource { client, namespace: only, .. } = &self.source;
         let is_shown = only.as_ref().is_none_or(|only| only == namespace);
         let object = if is_shown { read_only::ensemble(client, namespace, name).await } else { Ok(None) };

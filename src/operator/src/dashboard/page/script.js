@@ -1,8 +1,8 @@
 // The page: it follows the stream of changes and shows each ensemble as a card. All texts become text nodes, never markup.
 
 const element = (id) => document.getElementById(id);
-const [connection, news, forget, login, refusal, failure, cards] =
-  ["connection", "news", "forget", "login", "refusal", "failure", "cards"].map(element);
+const [connection, news, forget, login, refusal, failure, bound, cards] =
+  ["connection", "news", "forget", "login", "refusal", "failure", "bound", "cards"].map(element);
 
 /** Longest silence of the stream: the server writes a comment every 15 s. */
 const SILENCE = 40_000;
@@ -221,10 +221,17 @@ function say(node, text) {
 
 let session = null;
 
+/** What the next event of ensembles leaves out. */
+let leftOut = "";
+
 /** One event of the stream. */
 function handle(kind, data) {
-  if (kind === "ensembles") {
+  if (kind === "bound") {
+    leftOut = data.message;
+  } else if (kind === "ensembles") {
     show(data);
+    say(bound, leftOut);
+    leftOut = "";
     say(failure, "");
     say(connection, "Live");
   } else if (kind === "failure") {
@@ -295,6 +302,7 @@ function ask(message) {
   forget.hidden = true;
   login.hidden = false;
   say(failure, "");
+  say(bound, "");
   say(refusal, message);
   say(connection, "Not logged in");
   element("token").focus();
