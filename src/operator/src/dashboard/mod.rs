@@ -11,6 +11,7 @@ mod grants;
 pub mod poll;
 mod refusal;
 mod rendered;
+mod requested_name;
 mod reviews;
 pub mod router;
 pub mod source;

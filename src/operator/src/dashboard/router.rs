@@ -17,6 +17,7 @@ use super::{
     events::ChangeStream,
     poll::Poll,
     refusal::PageRefusal,
+    requested_name::RequestedName,
     steps::OpenSteps,
 };
 use mczk_runtime::{panics::caught, shutdown::Shutdown};
@@ -108,7 +109,7 @@ async fn ensembles_of_all(State(dashboard): State<DashboardState>, caller: Calle
 
 async fn ensembles_of_one(
     State(dashboard): State<DashboardState>,
-    Path(namespace): Path<String>,
+    Path(RequestedName(namespace)): Path<RequestedName>,
     caller: Caller,
 ) -> Response {
     dashboard.ensembles(caller, Some(namespace)).await
@@ -120,7 +121,7 @@ async fn events_of_all(State(dashboard): State<DashboardState>, caller: Caller) 
 
 async fn events_of_one(
     State(dashboard): State<DashboardState>,
-    Path(namespace): Path<String>,
+    Path(RequestedName(namespace)): Path<RequestedName>,
     caller: Caller,
 ) -> Response {
     dashboard.events(caller, Some(namespace)).await
@@ -128,7 +129,7 @@ async fn events_of_one(
 
 async fn steps_of_one(
     State(dashboard): State<DashboardState>,
-    Path((namespace, name)): Path<(String, String)>,
+    Path((RequestedName(namespace), RequestedName(name))): Path<(RequestedName, RequestedName)>,
     caller: Caller,
 ) -> Response {
     let permit = match dashboard.admit(&caller, Some(&namespace)).await {

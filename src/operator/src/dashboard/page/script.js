@@ -257,7 +257,7 @@ async function follow({ token, namespace, abort }) {
   try {
     const signal = AbortSignal.any([abort.signal, silent.signal]);
     const response = await fetch(path, { headers: { Authorization: `Bearer ${token}` }, signal });
-    if (response.status === 401 || response.status === 403) return ask(await response.text());
+    if ([400, 401, 403].includes(response.status)) return ask(await response.text());
     if (!response.ok) throw new Error(await response.text());
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";

@@ -91,6 +91,51 @@ async fn refused(#[case] request: http::request::Builder, #[case] expected: Stat
     assert_eq!(ask(&world(), request).await.status(), expected);
 }
 
+/// The client that the operator reads with may read more than the caller. So no name of a URL may be more than one segment of
+/// a path of the API server.
+#[rstest]
+#[case::parent("..")]
+#[case::other_object("..%2F..%2F..%2Fb%2Fmulticlusterzookeepers%2Ftwo")]
+#[case::slash("a%2Fb")]
+#[case::dot("a.b")]
+#[case::query("a%3Fwatch=true")]
+#[case::fragment("a%23b")]
+#[case::escaped_twice("a%252Fb")]
+#[case::backslash("a%5Cb")]
+#[case::zero("a%00")]
+#[case::line("a%0Ab")]
+#[case::space("a%20b")]
+#[case::letters("%C3%A4")]
+#[case::capitals("A")]
+#[case::hyphen("-a")]
+#[case::long("nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn")]
+#[tokio::test]
+async fn a_name_of_a_url_is_one_segment(#[case] name: &str) {
+    let asked = Arc::<std::sync::Mutex<Vec<String>>>::default();
+    let all = asked.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        all.lock().unwrap().push(request.uri().to_string());
+        std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no route")))
+    });
+    let client = kube::Client::new(service, "n");
+    let source = PollSource { client, namespace: None, shows_errors: true };
+    let (poll, (_stop, stopped)) = (Poll::every(Duration::from_millis(1)), shutdown::channel());
+    let router = router(Access::local("secret", 4000), poll.clone(), OpenSteps::of(source.clone()), stopped.clone());
+    let _running = tokio::spawn(poll.run(source, stopped));
+    for path in [
+        format!("/api/v1/namespaces/a/ensembles/{name}/steps"),
+        format!("/api/v1/namespaces/{name}/ensembles/one/steps"),
+        format!("/api/v1/namespaces/{name}/ensembles"),
+        format!("/api/v1/namespaces/{name}/events"),
+    ] {
+        let response = router.clone().oneshot(authorized(&path).body(Body::empty()).unwrap()).await.unwrap();
+        let status = response.status();
+        // A stream would follow the namespace.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!((status, &**asked.lock().unwrap()), (StatusCode::BAD_REQUEST, &[][..]), "{path}");
+    }
+}
+
 #[rstest]
 #[case("/")]
 #[case("/style.css")]
