@@ -6,6 +6,7 @@
 
 mod ground;
 mod operator;
+mod pages;
 mod report;
 mod seed;
 mod stages;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    net::SocketAddrV4,
     ops::Sub,
     path::Path,
     time::{Duration, Instant},
@@ -81,6 +82,16 @@ impl Operator {
         let (ports, begun) = (federation.free_ports()?, Instant::now());
         let process = federation.candidate_through(ports, kubeconfig).await?;
         Ok(Self { process, ports, ready_after: begun.elapsed(), begun })
+    }
+
+    /// Starts an operator that serves the web page too, and returns the address of the page.
+    ///
+    /// # Errors
+    /// If it is not ready after 30 s.
+    pub(crate) async fn start_with_page(federation: &Federation) -> Result<(Self, SocketAddrV4)> {
+        let (ports, begun) = (federation.free_ports()?, Instant::now());
+        let (process, address) = federation.candidate_with_page(ports).await?;
+        Ok((Self { process, ports, ready_after: begun.elapsed(), begun }, address))
     }
 
     /// Its state now.

@@ -40,6 +40,8 @@ pub(crate) struct Measured {
     pub(crate) most: f64,
     /// Requests per minute for each fault, in the order of `stages::overload`.
     pub(crate) overload: Vec<f64>,
+    /// Most resident memory while ten pages are open, in MiB.
+    pub(crate) pages: Option<f64>,
 }
 
 impl Measured {
@@ -56,7 +58,7 @@ fn as_number(number: usize) -> f64 {
 type Value = fn(&Measured) -> Option<f64>;
 
 /// A line of the table: its name, its value, its digits, and the bar of ten thousand ensembles.
-const LINES: [(&str, Value, usize, Option<f64>); 16] = [
+const LINES: [(&str, Value, usize, Option<f64>); 17] = [
     ("ready after, s", |m| Some(m.ready.as_secs_f64()), 1, Some(30.0)),
     ("every ensemble reconciled after, s", |m| Some(m.resync.as_secs_f64()), 1, Some(60.0)),
     ("requests until then", |m| Some(m.start.all()), 0, None),
@@ -73,6 +75,7 @@ const LINES: [(&str, Value, usize, Option<f64>); 16] = [
     ("429 to all, requests per object and minute", |m| m.overload(0), 2, Some(MOST_UNDER_OVERLOAD)),
     ("500 to all, requests per object and minute", |m| m.overload(1), 2, Some(MOST_UNDER_OVERLOAD)),
     ("5 s latency, requests per object and minute", |m| m.overload(2), 2, Some(MOST_UNDER_OVERLOAD)),
+    ("VmHWM with ten open pages, MiB", |m| m.pages, 0, Some(256.0)),
 ];
 
 /// The bar of requests per object and minute while the API server is overloaded: a healthy reconcile makes as many.

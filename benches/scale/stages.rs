@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::{
     ground::{Ground, cluster_name, key},
     operator::{Operator, Requests},
+    pages,
     report::Measured,
     seed,
 };
@@ -47,11 +48,14 @@ pub(crate) enum Stage {
     Clusters,
     /// Requests while the API server is overloaded.
     Overload,
+    /// Memory while users have the web page open.
+    Pages,
 }
 
 impl Stage {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 5] = [Self::Rest, Self::Status, Self::New, Self::Clusters, Self::Overload];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Rest, Self::Status, Self::New, Self::Clusters, Self::Overload, Self::Pages];
 }
 
 /// Measures the operator beside this many ensembles.
@@ -93,6 +97,9 @@ pub(crate) async fn run(ground: &Ground, ensembles: usize, stages: &[Stage], sec
     }
     if stages.contains(&Stage::Overload) {
         measured.overload = overload(ground, window).await?;
+    }
+    if stages.contains(&Stage::Pages) {
+        measured.pages = Some(pages::memory(ground, ensembles, RECONCILED, window).await?);
     }
     Ok(measured)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddrV4},
     path::{Path, PathBuf},
     sync::{
         MutexGuard, PoisonError,
@@ -246,6 +246,16 @@ impl Federation {
         self.run(&[&only[..], &["--operator-user", OPERATOR_USER, "--namespaces", namespace]].concat()).await
     }
 
+    /// Grants the operator the rights of the web page.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn grant_page(&self) -> Result<String> {
+        let kubeconfig = self.rig.kubeconfig("karmada").display().to_string();
+        let flags = ["--only", "rbac", "--dashboard", "--operator-user", OPERATOR_USER];
+        self.run(&[&["register", "--kubeconfig", &kubeconfig][..], &flags].concat()).await
+    }
+
     /// Has Karmada propagate agents of this image to all member clusters.
     ///
     /// # Errors
@@ -355,6 +365,19 @@ impl Federation {
         let mut process = Process::start(&program, &self.arguments_with(ports, kubeconfig), &self.operator_log())?;
         self.ready(ports, &mut process).await?;
         Ok(process)
+    }
+
+    /// Starts another operator on these ports that serves the web page too, and returns the address of the page.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn candidate_with_page(&self, ports: Ports) -> Result<(Process, SocketAddrV4)> {
+        let page = SocketAddrV4::new(self.address, self.rig.free_port()?);
+        let mut arguments = self.operator_arguments(ports);
+        arguments.push(format!("--dashboard-address={page}"));
+        let mut process = Process::start(&self.mczk, &arguments, &self.operator_log())?;
+        self.ready(ports, &mut process).await?;
+        Ok((process, page))
     }
 
     fn operator_arguments(&self, ports: Ports) -> Vec<String> {
