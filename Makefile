@@ -36,13 +36,14 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?=
 # A folder of a release to install from: make test-install RELEASE=FOLDER
 RELEASE ?=
-# True if no check of the crates may be skipped: make deny REQUIRED=1
+# True if no check may be skipped: make deny REQUIRED=1
 REQUIRED ?=
 # True if the programs are built
 BUILT ?=
 
 CARGO ?= cargo
 PROGRESS := tests/progress.sh
+SKIPPED = REQUIRED="$(REQUIRED)" tests/skipped.sh
 # One selection of packages for all: another one would have other features, and Cargo would compile everything again.
 PROGRAMS := --package mczk --package rig --package e2e
 # What starts pods or operators uses a copy. BUILT=1 says that all of this is there: nothing replaces a program while other
@@ -154,12 +155,11 @@ lint-structure: require-lint ## Check imports, type names and the visibility of 
 # checked is counted.
 deny: require-deny
 	@$(CARGO) deny --version >/dev/null 2>&1 || { \
-		echo "cargo-deny is not installed: 4 checks skipped: advisories, bans, licences, sources" >&2; \
-		test -z "$(CI)$(REQUIRED)"; exit; }; \
+		$(SKIPPED) "cargo-deny is not installed" advisories bans licences sources && test -z "$(CI)"; exit; }; \
 	$(CARGO) deny --log-level error check bans licenses sources || exit 1; \
 	if $(PROGRESS) "fetching the advisories" $(CARGO) deny --log-level off fetch db; then \
 		$(CARGO) deny --log-level error check --disable-fetch advisories; \
-	else echo "the advisories cannot be fetched: 1 check skipped: advisories" >&2; test -z "$(REQUIRED)"; fi
+	else $(SKIPPED) "the advisories cannot be fetched" advisories; fi
 
 test-cargo: require-test-cargo ## Unit, property and API server tests, the search over all states
 	@echo "make test-cargo: generated test cases have the seed PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED)"

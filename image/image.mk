@@ -31,7 +31,7 @@ image-push: image ## Copy the images and their SBOMs into a registry: make image
 	@"$(REGCTL)" image copy --referrers "ocidir://$(IMAGE_FOLDER)/layout:$(IMAGE_VERSION)" "$(TO)"
 
 test-image: image $(REGISTRY) ## Build the images again elsewhere, and check their digests, content, SBOMs and a registry: 10 min
-	@$(IMAGE_ENV) REGISTRY="$(REGISTRY)" image/test.sh "$(IMAGE_FOLDER)"
+	@$(IMAGE_ENV) REGISTRY="$(REGISTRY)" REQUIRED="$(REQUIRED)" image/test.sh "$(IMAGE_FOLDER)"
 
 $(REGCTL): image/go.mod image/go.sum
 	@$(call GO_TOOL,github.com/regclient/regclient/cmd/regctl)

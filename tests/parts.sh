@@ -7,7 +7,8 @@
 #                            to their ends, even if one fails
 #   tests/parts.sh --table   prints what has been noted
 #
-# The notes are in the file $MCZK_PARTS, a line for each target: seconds, seconds of the processors, name.
+# The notes are in the file $MCZK_PARTS, a line for each target: seconds, seconds of the processors, name. Checks that cannot run
+# are in the file $MCZK_SKIPPED. Their number is printed after the table; without that file, after all lanes.
 set -uo pipefail
 notes=${MCZK_PARTS:-/dev/null}
 
@@ -49,6 +50,10 @@ together() {
     ticker=$!
     disown "$ticker"
     trap 'kill "$ticker" 2>/dev/null; rm -rf "$work"' EXIT
+    if [ -z "${MCZK_SKIPPED:-}" ]; then
+        export MCZK_SKIPPED=$work/.skipped
+        trap 'kill "$ticker" 2>/dev/null; skipped; rm -rf "$work"' EXIT
+    fi
     # Each lane has a process group of its own, so that a signal reaches all of it.
     set -m
     for lane in "$@"; do
@@ -64,6 +69,13 @@ together() {
     return "$failed"
 }
 
+# The number of the checks that were skipped, and their names.
+skipped() {
+    local names=()
+    [ ! -e "${MCZK_SKIPPED:-}" ] || mapfile -t names < <(sort "$MCZK_SKIPPED" | uniq)
+    printf 'checks skipped: %d%s\n' "${#names[@]}" "$(printf ', %s' "${names[@]}" | sed 's/^, $//; s/^,/:/')"
+}
+
 table() {
     [ -s "$notes" ] || return 0
     printf '%-24s %8s %12s\n' PART TIME PROCESSORS
@@ -72,9 +84,9 @@ table() {
 }
 
 case $# in
-0) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+0) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 1)
-    if [ "$1" = --table ]; then table; exit; fi
+    if [ "$1" = --table ]; then table && skipped; exit; fi
     for target in $1; do part "$target" 4>&2 || exit; done
     ;;
 *) together "$@" ;;

@@ -270,11 +270,21 @@ fn left_over(before: &BTreeSet<String>) -> Vec<String> {
     left
 }
 
+/// True for root. Otherwise the check counts as skipped. No test captures the output of the script.
+fn may_run(check: &str) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../skipped.sh");
+    let status = Command::new(script).args(["this is not root", check]).status();
+    assert!(status.expect("the script").success(), "{check} is required");
+    false
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "starts a federation with nodes, as root"]
 async fn a_federation_with_nodes() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `make test-nodes` as root ***\n");
+    if !may_run("a federation with nodes") {
         return;
     }
     let before = traces();
@@ -452,8 +462,7 @@ async fn control_plane_and_cluster(test: &Test) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "starts a federation with nodes, as root"]
 async fn the_next_start_removes_what_a_dead_one_left() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `make test-nodes` as root ***\n");
+    if !may_run("the start after a dead federation with nodes") {
         return;
     }
     let before = traces();
