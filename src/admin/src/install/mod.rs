@@ -121,7 +121,8 @@ impl Install {
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
         let place = InstallTargets::connect(&self.connection, &self.host).await?;
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
-        let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref()).to_string();
+        let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref());
+        let kubeconfig = kubeconfig.map_err(Error::Usage)?.to_string();
         let control_plane = host::control_plane(&place, &self.kubeconfig_secret, &kubeconfig).await?;
         let mut steps = InstallSteps::new(self.dry_run);
 

@@ -68,6 +68,11 @@ impl Connection {
                 ))
             })?,
         };
+        if config.proxy_url.is_some() {
+            let why =
+                "proxy-url in the kubeconfig, or HTTPS_PROXY: mczk uses no proxy: remove it, and name a server without";
+            return Err(Error::Usage(why.to_owned()));
+        }
         config.default_retry = false;
         config.headers.push((USER_AGENT, user_agent(self.identity.as_deref())));
         Ok(config)
@@ -141,5 +146,19 @@ mod tests {
         let error = connection.config().await.unwrap_err().to_string();
         assert!(error.contains("failed to parse kubeconfig YAML") && error.contains("line 1"), "{error}");
         assert!(!error.contains("BEGIN") && !error.contains("secret"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_refused_without_its_password() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{ "name": "a", "cluster": { "server": "https://a", "proxy-url": "http://u:secret@b:3128" } }],
+            "users": [{ "name": "a", "user": {} }], "contexts": [{ "name": "a", "context": { "cluster": "a", "user": "a" } }],
+        });
+        std::fs::write(&file, kubeconfig.to_string()).unwrap();
+        let connection = Connection { kubeconfig: Some(file.path().to_owned()), ..Connection::default() };
+        let Err(Error::Usage(error)) = connection.client().await.map(|_| ()) else { panic!("it is accepted") };
+        assert!(error.contains("proxy-url") && !error.contains("secret"), "{error}");
     }
 }
