@@ -144,7 +144,8 @@ fn a_hook_has_few_rights_and_waits_less_than_helm() {
         let (text, verbs) = (rule.to_string(), rule["verbs"].to_string());
         assert!(!text.contains('*'), "{text}");
         assert!(
-            !verbs.contains("delete") || rule["resourceNames"] == serde_json::json!(["mczk-webhook-tls"]),
+            !verbs.contains("delete")
+                || rule["resourceNames"] == serde_json::json!(["mczk-webhook-tls", "mczk-webhook-tls-trial"]),
             "{text}"
         );
         assert!(!text.contains("certificates") || !verbs.contains("create"), "without an issuer: {text}");

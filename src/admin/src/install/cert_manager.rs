@@ -1,6 +1,6 @@
 //! The certificate of the webhook by an issuer of cert-manager.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use k8s_openapi::api::core::v1::Secret;
@@ -10,11 +10,13 @@ use super::{
     flags::InstallTargets,
     host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
     steps::InstallSteps,
+    trust,
     wait::{self, Missing},
 };
 use crate::{
     install::webhook_authority::{Certified, Name},
     register::{
+        host,
         interpreter::ca_bundle,
         issued::{self, IssuerReference},
     },
@@ -31,12 +33,31 @@ pub(super) struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// Writes the Certificate, waits for its Secret, and returns the authority in it, in base64.
+    /// Writes the Certificate, waits for its Secret, and returns the authority in it, in base64. An operator may serve the
+    /// Secret at once. So if Karmada calls the webhook, another Secret shows first which authority to register.
     ///
     /// # Errors
     /// [`Error::Usage`] without cert-manager; otherwise if its Secret is not complete in time, or another client made it.
-    pub(super) async fn provide(&self, limit: Duration, steps: &mut InstallSteps) -> Result<String, Error> {
+    pub(super) async fn provide(
+        &self,
+        is_called: bool,
+        limit: Duration,
+        steps: &mut InstallSteps,
+    ) -> Result<String, Error> {
+        let begun = Instant::now();
         self.ensure_served().await?;
+        let name = trial(self.secret);
+        let trial = Order { secret: &name, ..*self };
+        if is_called && self.authority().await?.is_err() {
+            trial.issue(limit, steps).await?;
+        }
+        let authority = self.issue(limit.saturating_sub(begun.elapsed()), steps).await?;
+        remove(self.place, &name, steps).await?;
+        Ok(authority)
+    }
+
+    /// Writes the Certificate, waits for its Secret, and registers the authority in it.
+    async fn issue(&self, limit: Duration, steps: &mut InstallSteps) -> Result<String, Error> {
         refuse_foreign(self.read().await?.as_ref(), "delete it, or choose another name with --tls-secret")?;
         let (dns, addresses) = split(self.names);
         let (namespace, secret) = (&self.place.namespace, self.secret);
@@ -53,7 +74,9 @@ impl Order<'_> {
             )
             .into());
         }
-        self.authority().await?.map_err(|why| anyhow!("Secret {namespace}/{secret}: {why}").into())
+        let authority = self.authority().await?.map_err(|why| anyhow!("Secret {namespace}/{secret}: {why}"))?;
+        trust::add(&self.place.karmada, &authority, steps).await?;
+        Ok(authority)
     }
 
     async fn ensure_served(&self) -> Result<(), Error> {
@@ -86,6 +109,24 @@ impl Order<'_> {
         let why = said.map_or_else(|| why.clone(), |said| format!("{why}. cert-manager: {said}"));
         Ok(Missing::from([(format!("Secret {namespace}/{}", self.secret), why)]))
     }
+}
+
+/// Name of the Certificate, and of its Secret, that only shows the authority of an issuer.
+pub(super) fn trial(secret: &str) -> String {
+    format!("{secret}-trial")
+}
+
+/// Removes a Secret that cert-manager wrote for the command, and its Certificate. The Certificate must go first, since
+/// cert-manager would write the Secret again.
+///
+/// # Errors
+/// If the host refuses or does not answer.
+pub(super) async fn remove(place: &InstallTargets, name: &str, steps: &mut InstallSteps) -> Result<(), Error> {
+    if !read(&place.host, &place.namespace, name).await?.as_ref().is_some_and(issued::is_issued) {
+        return Ok(());
+    }
+    steps.remove(&place.host, &issued::named(&place.namespace, name)?).await?;
+    steps.remove(&place.host, &host::secret(&place.namespace, name, "kubernetes.io/tls", [])?).await
 }
 
 /// DNS names, and addresses.

@@ -13,6 +13,7 @@ use super::{
     flags::InstallTargets,
     host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
     steps::InstallSteps,
+    trust,
 };
 use crate::{
     install::webhook_authority::{Authority, Certified, Name},
@@ -73,12 +74,18 @@ impl CertificateFlags {
     ) -> Result<String, Error> {
         let secret = &self.tls_secret;
         if let Some(name) = &self.certificate_secret {
-            return given(place, name).await;
+            let authority = given(place, name).await?;
+            trust::add(&place.karmada, &authority, steps).await?;
+            return Ok(authority);
         }
-        let registered = apply::registered_endpoint(&place.karmada).await?;
-        let names = names(endpoint, registered.as_ref())?;
+        let registered = apply::registration(&place.karmada).await?;
+        let called = registered.as_ref().and_then(|registered| Endpoint::of_registration(&registered.data));
+        let names = names(endpoint, called.as_ref())?;
         match &self.certificate_issuer {
-            Some(issuer) => cert_manager::Order { place, secret, issuer, names: &names }.provide(limit, steps).await,
+            Some(issuer) => {
+                let order = cert_manager::Order { place, secret, issuer, names: &names };
+                order.provide(registered.is_some(), limit, steps).await
+            }
             None => own(place, secret, &names, steps).await,
         }
     }
@@ -115,6 +122,8 @@ async fn own(place: &InstallTargets, name: &str, names: &[Name], steps: &mut Ins
         let data = [(CERTIFICATE, authority.pem.clone()), (KEY, key.clone())];
         steps.apply(&place.host, &host::secret(namespace, host::AUTHORITY_SECRET, TYPE, data)?).await?;
     }
+    let bundle = ca_bundle(authority.pem.as_bytes()).map_err(|error| anyhow!(error))?;
+    trust::add(&place.karmada, &bundle, steps).await?;
     let before = without_issuer(place, name, steps).await?;
     let current = text(before.as_ref(), CERTIFICATE).and_then(|pem| Certified::read(&pem).ok());
     // A crash between the two writes, or two installations at once, leave a certificate of another authority.
@@ -129,7 +138,7 @@ async fn own(place: &InstallTargets, name: &str, names: &[Name], steps: &mut Ins
         let data = [(CERTIFICATE, made.pem), (KEY, made.key), (AUTHORITY, authority.pem.clone())];
         steps.apply(&place.host, &host::secret(namespace, name, TYPE, data)?).await?;
     }
-    ca_bundle(authority.pem.as_bytes()).map_err(|error| anyhow!(error).into())
+    Ok(bundle)
 }
 
 /// The Secret of the certificate, and `None` if cert-manager wrote it. The Certificate must go first, since cert-manager
@@ -141,8 +150,9 @@ async fn without_issuer(place: &InstallTargets, name: &str, steps: &mut InstallS
     if !found.as_ref().is_some_and(issued::is_issued) {
         return Ok(found);
     }
-    steps.remove(&place.host, &issued::named(namespace, name)?).await?;
-    steps.remove(&place.host, &host::secret(namespace, name, TYPE, [])?).await?;
+    for name in [cert_manager::trial(name).as_str(), name] {
+        cert_manager::remove(place, name, steps).await?;
+    }
     Ok(None)
 }
 
@@ -172,7 +182,7 @@ fn names(endpoint: &Endpoint, registered: Option<&Endpoint>) -> anyhow::Result<V
 }
 
 /// The names by which Karmada calls the webhook.
-fn called_names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
+pub(super) fn called_names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
     match endpoint {
         Endpoint::Service(service) => {
             let name = format!("{}.{}.svc", service.name, service.namespace);

@@ -54,7 +54,8 @@ pub struct Certs {
     /// Create a new certificate under the existing authority; no new `mczk register` is needed
     #[arg(long, env = "MCZK_CERTS_RENEW")]
     renew: bool,
-    /// Replace everything, the authority too; run `mczk register` again afterwards
+    /// Replace everything, the authority too. If Karmada calls the webhook, use another folder, and register both authorities
+    /// first
     #[arg(long, env = "MCZK_CERTS_FORCE")]
     force: bool,
 }

@@ -13,13 +13,14 @@ pub mod operation;
 pub mod register;
 pub mod stage;
 pub mod steps;
+pub(super) mod trust;
 pub mod uninstall;
 pub(super) mod uninstall_check;
 pub(super) mod wait;
 pub(super) mod webhook_authority;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{
     Args,
@@ -119,33 +120,49 @@ impl Install {
 
     async fn install(&self) -> Result<Exit, Error> {
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
-        let place = InstallTargets::connect(&self.connection, &self.host).await?;
+        self.install_in(&InstallTargets::connect(&self.connection, &self.host).await?, &endpoint).await
+    }
+
+    /// Rehearses all writes, then makes them.
+    async fn install_in(&self, place: &InstallTargets, endpoint: &Endpoint) -> Result<Exit, Error> {
+        if !self.dry_run {
+            self.write(place, endpoint, &mut InstallSteps::rehearsal()).await?;
+        }
+        self.write(place, endpoint, &mut InstallSteps::new(self.dry_run)).await
+    }
+
+    async fn write(
+        &self,
+        place: &InstallTargets,
+        endpoint: &Endpoint,
+        steps: &mut InstallSteps,
+    ) -> Result<Exit, Error> {
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
         let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref());
         let kubeconfig = kubeconfig.map_err(Error::Usage)?.to_string();
-        let control_plane = host::control_plane(&place, &self.kubeconfig_secret, &kubeconfig).await?;
-        let mut steps = InstallSteps::new(self.dry_run);
+        let control_plane = host::control_plane(place, &self.kubeconfig_secret, &kubeconfig).await?;
 
         let prepares = Stage::Prepare.is_in(self.stage);
         if prepares {
             steps.begin("Karmada: definitions, rights and policies")?;
-            karmada::prepare(&place.karmada, &self.namespaces, self.dashboard, &mut steps).await?;
+            karmada::prepare(&place.karmada, &self.namespaces, self.dashboard, steps).await?;
         }
         steps.begin(&format!("Host: the operator in the namespace {}", place.namespace))?;
         if !self.without_operator {
             steps.apply(&place.host, &host_objects::namespace(&place.namespace)?).await?;
         }
         let limit = Duration::from_secs(self.wait_seconds);
-        let authority = self.certificate.provide(&place, &endpoint, limit, &mut steps).await?;
+        let authority = self.certificate.provide(place, endpoint, limit, steps).await?;
         if prepares {
-            let start = format!("{kubeconfig} {endpoint:?}");
-            host::credential(&place, &self.kubeconfig_secret, &control_plane, kubeconfig, &mut steps).await?;
+            // The authority too: only new pods are known to serve its certificate.
+            let start = format!("{kubeconfig} {endpoint:?} {authority}");
+            host::credential(place, &self.kubeconfig_secret, &control_plane, kubeconfig, steps).await?;
             // A missing one is an error now, and no operator that never pulls its image.
-            host::pull_secret(&place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
-            self.operator(&place, start, &mut steps).await?;
+            host::pull_secret(place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
+            self.operator(place, start, steps).await?;
         }
         if Stage::Finish.is_in(self.stage) {
-            return self.finish(&place, &endpoint, authority, &mut steps).await;
+            return self.finish(place, endpoint, authority, steps).await;
         }
         Ok(Exit::waits(self.dry_run && steps.differs()))
     }
@@ -190,8 +207,8 @@ impl Install {
         authority: String,
         steps: &mut InstallSteps,
     ) -> Result<Exit, Error> {
-        let limit = Duration::from_secs(self.wait_seconds);
-        let waits = self.wait_seconds > 0 && !self.dry_run;
+        let (limit, begun) = (Duration::from_secs(self.wait_seconds), Instant::now());
+        let waits = self.wait_seconds > 0 && !steps.is_dry_run();
         if waits && stage::follows_operator(self.stage, self.without_operator) {
             steps.begin("Waiting until the operator runs")?;
             if !wait::operator(place, limit).await? {
@@ -199,13 +216,22 @@ impl Install {
                 return Ok(Exit::Waits);
             }
         }
+        // Helm waits for a hook as long as for everything in it.
+        let left = if waits { limit.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
+        let mut former = trust::with_former(&place.karmada, &authority).await?;
+        if former.is_some() && wait::certificate(place, self.certificate.secret_name(), left).await? {
+            former = None;
+        }
         steps.begin("Karmada: the webhook and the agents")?;
-        karmada::register(&place.karmada, endpoint.clone(), authority, steps).await?;
+        if former.is_some() {
+            steps.say("  The registration keeps the former authority beside the new one: run the command again")?;
+        }
+        // A hook that fails lets Helm roll back: no member cluster, and no slow kubelet, may cause that.
+        let is_hook = self.stage.is_some();
+        let mut complete = former.is_none() || is_hook || !waits;
+        karmada::register(&place.karmada, endpoint.clone(), former.unwrap_or(authority), steps).await?;
         self.apply_agents(place, steps).await?;
 
-        let mut complete = true;
-        // A hook that fails lets Helm roll back: no member cluster may cause that.
-        let is_hook = self.stage.is_some();
         if waits && !is_hook && !self.agents.without_agents {
             steps.begin("Waiting until the agents run")?;
             complete &= wait::agents(&place.karmada, limit).await?;
@@ -213,7 +239,7 @@ impl Install {
         let outside = karmada::outside_of_host(&place.host, endpoint).await?;
         for line in karmada::unreachable_webhook(&place.karmada, endpoint).await?.into_iter().chain(outside) {
             complete &= is_hook;
-            print(&format!("{line}\n"))?;
+            steps.say(&line)?;
         }
         Ok(Exit::waits(!complete || (self.dry_run && steps.differs())))
     }
@@ -228,3 +254,7 @@ impl Install {
         karmada::agents(&place.karmada, agents, steps).await
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;

@@ -11,12 +11,14 @@ use clap::{
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 
+use kube::Client;
+
 use super::operation::OperationWord;
 use crate::{
     register::{
         Object, Part, Settings,
         agents::Agents,
-        apply::{self, Change},
+        apply::{self, Change, Rehearsal},
         interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
         rbac::{DASHBOARD_ROLE, Identity, ROLE},
     },
@@ -146,19 +148,30 @@ impl Register {
             {
                 settings.operator = registered;
             }
-            let mut table = ResultTable::default();
-            for part in parts {
-                for object in part.objects(&settings).map_err(anyhow::Error::from)? {
-                    let change = apply::apply(&client, &object).await.map_err(|error| table.failed(error))?;
-                    if part == Part::Crds {
-                        apply::served(&client, &object).await.map_err(|error| table.failed(error))?;
-                    }
-                    table.add(&object, &change);
-                }
-            }
-            table.print()
+            write(&client, &parts, &settings).await
         })
     }
+}
+
+/// Rehearses all writes, then does them and prints the result of each.
+async fn write(client: &Client, parts: &[Part], settings: &Settings) -> Result<(), Error> {
+    let mut rehearsal = Rehearsal::default();
+    for part in parts {
+        for object in part.objects(settings)? {
+            rehearsal.apply(client, &object).await?;
+        }
+    }
+    let mut table = ResultTable::default();
+    for part in parts {
+        for object in part.objects(settings)? {
+            let change = apply::apply(client, &object).await.map_err(|error| table.failed(error))?;
+            if *part == Part::Crds {
+                apply::served(client, &object).await.map_err(|error| table.failed(error))?;
+            }
+            table.add(&object, &change);
+        }
+    }
+    table.print()
 }
 
 /// Removes from the Karmada control plane what `mczk register` installed
@@ -377,10 +390,13 @@ impl ResultTable {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use clap::Parser;
     use rstest::rstest;
 
     use super::*;
+    use crate::install::tests::world::{Side, World, client};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -419,6 +435,28 @@ mod tests {
     fn a_wrong_flag_is_reported_before_any_request(#[case] arguments: &[&str], #[case] expected: &str) {
         let text = refused(arguments);
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_does_not_exist_is_named_before_anything_is_written() {
+        let world = Arc::new(Mutex::new(World::new()));
+        let mut settings = Settings {
+            operator: Identity::User(ROLE.to_owned()),
+            namespaces: ["zookeeper", "absent"].map(str::to_owned).into(),
+            dashboard: true,
+            interpreter: None,
+            agents: Some(Agents::of_image("mczk".to_owned())),
+        };
+        let karmada = client(&world, Side::Karmada);
+        let text = write(&karmada, &Part::ALL, &settings).await.unwrap_err().to_string();
+        assert!(
+            text.contains("RoleBinding absent/mczk-operator: the namespace absent does not exist: create it"),
+            "{text}"
+        );
+        assert_eq!(world.lock().unwrap().writes, 0);
+        settings.namespaces.remove("absent");
+        write(&karmada, &Part::ALL, &settings).await.unwrap();
+        assert!(world.lock().unwrap().writes > 10);
     }
 
     #[test]

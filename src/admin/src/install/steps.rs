@@ -5,7 +5,7 @@ use kube::Client;
 use crate::{
     register::{
         Object,
-        apply::{self, Change},
+        apply::{self, Change, Rehearsal},
     },
     terminal::{
         error::Error,
@@ -20,13 +20,21 @@ const WIDTH: usize = 9;
 /// Writes objects and prints what became of each.
 pub(super) struct InstallSteps {
     dry_run: bool,
+    quiet: bool,
     differs: bool,
+    /// Of the control plane of the present step.
+    rehearsal: Rehearsal,
 }
 
 impl InstallSteps {
     /// With `dry_run` it prints the differences and writes nothing.
-    pub(super) const fn new(dry_run: bool) -> Self {
-        Self { dry_run, differs: false }
+    pub(super) fn new(dry_run: bool) -> Self {
+        Self { dry_run, quiet: false, differs: false, rehearsal: Rehearsal::default() }
+    }
+
+    /// It prints and writes nothing, and fails if an API server would refuse one of the writes.
+    pub(super) fn rehearsal() -> Self {
+        Self { quiet: true, ..Self::new(true) }
     }
 
     /// True if nothing is written.
@@ -39,13 +47,21 @@ impl InstallSteps {
         self.differs
     }
 
-    /// Prints the title of a step.
+    /// Begins a step, whose objects belong to one control plane.
     ///
     /// # Errors
     /// If standard output is closed.
-    #[allow(clippy::unused_self, reason = "a step is one of these steps")]
-    pub(super) fn begin(&self, title: &str) -> Result<(), Error> {
-        print(&format!("{title}\n"))
+    pub(super) fn begin(&mut self, title: &str) -> Result<(), Error> {
+        self.rehearsal = Rehearsal::default();
+        self.say(title)
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// If standard output is closed.
+    pub(super) fn say(&self, line: &str) -> Result<(), Error> {
+        if self.quiet { Ok(()) } else { print(&format!("{line}\n")) }
     }
 
     /// Writes an object.
@@ -57,12 +73,12 @@ impl InstallSteps {
             let change = apply::apply(client, object).await?;
             return self.report(&change, object);
         }
-        let (change, before, after) = apply::preview(client, object).await?;
+        let (change, before, after) = self.rehearsal.apply(client, object).await?;
         self.report(&change, object)?;
         // The content of a Secret stays secret, and all fields of a new object are new.
         if change == Change::Changed && object.resource.kind != "Secret" {
             for field in field_changes(before.as_ref(), Some(&after)) {
-                print(&format!("  {:WIDTH$}  {}\n", "", line(&field)))?;
+                self.say(&format!("  {:WIDTH$}  {}", "", line(&field)))?;
             }
         }
         Ok(())
@@ -86,7 +102,7 @@ impl InstallSteps {
     pub(super) fn report(&mut self, change: &Change, object: &Object) -> Result<(), Error> {
         self.differs |= matches!(change, Change::Created | Change::Changed | Change::Removed);
         let text = if self.dry_run { planned(change) } else { change.to_string() };
-        print(&format!("  {text:WIDTH$}  {} {}\n", object.resource.kind, object.name()))
+        self.say(&format!("  {text:WIDTH$}  {} {}", object.resource.kind, object.name()))
     }
 }
 

@@ -5,14 +5,18 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ContainerStatus, Pod},
 };
-use kube::{Api, Client, api::ListParams};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta},
+};
 use serde_json::Value;
 
-use super::flags::InstallTargets;
+use super::{flags::InstallTargets, host::read};
 use crate::{
     register::{agents, host},
     terminal::{error::Error, output::print},
@@ -22,6 +26,10 @@ use mczk_reading::read_only;
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time in which an operator that runs serves a new content of its Secret: a kubelet copies it within two minutes, and the
+/// operator reads the files every ten seconds.
+const RELOAD: SignedDuration = SignedDuration::from_mins(3);
 
 /// What is missing, by its name; empty once all run.
 pub(super) type Missing = BTreeMap<String, String>;
@@ -87,6 +95,37 @@ pub(super) async fn operator(place: &InstallTargets, limit: Duration) -> Result<
         Ok(if of_pods.is_empty() { incomplete } else { of_pods })
     })
     .await
+}
+
+/// True once each operator serves the present content of the certificate's Secret.
+///
+/// # Errors
+/// If the host does not answer.
+pub(super) async fn certificate(place: &InstallTargets, secret: &str, limit: Duration) -> Result<bool, Error> {
+    let pods: Api<Pod> = Api::namespaced(place.host.clone(), &place.namespace);
+    let look = async || {
+        let found = read(&place.host, &place.namespace, secret).await?.unwrap_or_default();
+        let list = pods.list_metadata(&ListParams::default().labels(OPERATOR)).await;
+        let list = list.context("cannot list the operator's pods")?;
+        Ok(unread(&found.metadata, list.items.into_iter().map(|pod| pod.metadata).collect(), Timestamp::now()))
+    };
+    if limit.is_zero() { Ok(look().await?.is_empty()) } else { until_complete("certificate", limit, look).await }
+}
+
+/// The operators that may serve a former content of a Secret: for a while, those that are older than the present one. Without
+/// pods, operators may run elsewhere.
+fn unread(secret: &ObjectMeta, mut pods: Vec<ObjectMeta>, now: Timestamp) -> Missing {
+    let created = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let writes = secret.managed_fields.iter().flatten().filter_map(|fields| fields.time.as_ref().map(|time| time.0));
+    let Some(written) = writes.chain(created(secret)).max().filter(|written| now < *written + RELOAD) else {
+        return Missing::new();
+    };
+    if pods.is_empty() {
+        pods.push(ObjectMeta { name: Some("of the operator".to_owned()), ..ObjectMeta::default() });
+    }
+    let older = pods.into_iter().filter(|pod| created(pod).is_none_or(|created| created < written));
+    let why = "it may not have read the new certificate yet";
+    older.map(|pod| (format!("Pod {}", pod.name.unwrap_or_default()), why.to_owned())).collect()
 }
 
 /// The Deployments whose pods are not all available, or that there is none.
@@ -205,6 +244,25 @@ mod tests {
         };
         assert_eq!(incomplete("sys", &[deployment(1)]), Missing::new());
         assert_eq!(incomplete("sys", &[deployment(0)]).keys().collect::<Vec<_>>(), ["Deployment sys/own-mczk"]);
+    }
+
+    #[rstest]
+    #[case::younger_pods(&[10, 11], 20, 0)]
+    #[case::an_older_pod(&[9, 11], 20, 1)]
+    #[case::an_older_pod_until_the_last_moment(&[9, 11], 189, 1)]
+    #[case::an_older_pod_later(&[9, 11], 190, 0)]
+    #[case::elsewhere(&[], 20, 1)]
+    #[case::elsewhere_later(&[], 190, 0)]
+    fn an_operator_serves_the_present_certificate(#[case] pods: &[i64], #[case] now: i64, #[case] expected: usize) {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let metadata = |value: Value| serde_json::from_value::<ObjectMeta>(value).unwrap();
+        let writes = [5, 10].map(|second| json!({ "manager": second.to_string(), "time": at(second) }));
+        let pod = |second: &i64| metadata(json!({ "name": second.to_string(), "creationTimestamp": at(*second) }));
+        for secret in
+            [json!({ "creationTimestamp": at(5), "managedFields": writes }), json!({ "creationTimestamp": at(10) })]
+        {
+            assert_eq!(unread(&metadata(secret), pods.iter().map(pod).collect(), at(now)).len(), expected);
+        }
     }
 
     #[test]

@@ -12,12 +12,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{
     Client, Resource,
     api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
-    core::{ApiResource, PartialObjectMeta},
+    core::{ApiResource, PartialObjectMeta, Status},
 };
 use serde_json::Value;
 
 use super::{
-    interpreter::{self, Endpoint},
+    interpreter,
     object::{FIELD_MANAGER, NAME, Object},
     ownership::is_installed,
     rbac::{Identity, LEASE, ROLE},
@@ -73,7 +73,7 @@ pub enum Error {
     #[error("cannot reach {0}: {1}; check --kubeconfig and --context, and that the server runs")]
     Unreachable(String, String),
     /// The user lacks a right.
-    #[error("not allowed: {0}; use a kubeconfig of karmada-apiserver with an administrator's rights")]
+    #[error("not allowed: {0}; use a kubeconfig with an administrator's rights")]
     Forbidden(String),
     /// The API server, or a webhook of Karmada, refused the object.
     #[error("{object}: {message}")]
@@ -92,15 +92,26 @@ impl Error {
     fn of(object: &str, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 403 || status.code == 401 => Self::Forbidden(status.message),
-            kube::Error::Api(status) => {
-                let mut message = status.message;
-                if message.contains("failed calling webhook") {
-                    message.push_str("; karmada-webhook must run and be reachable from karmada-apiserver");
-                }
-                Self::Refused { object: object.to_owned(), message }
-            }
+            kube::Error::Api(status) => Self::Refused { object: object.to_owned(), message: explained(*status) },
             error => Self::Unreachable("the API server".to_owned(), cause(&error)),
         }
+    }
+}
+
+/// The message of a refusal, with what to do about it.
+fn explained(status: Status) -> String {
+    let lacks = status.details.map(|details| (details.kind, details.name)).unwrap_or_default();
+    let mut message = status.message;
+    if message.contains("failed calling webhook") {
+        message.push_str("; karmada-webhook must run and be reachable from karmada-apiserver");
+    }
+    match (status.code, lacks.0.as_str(), lacks.1.as_str()) {
+        (404, "namespaces", name) => format!(
+            "the namespace {name} does not exist: create it (kubectl create namespace {name}), or correct --namespaces or \
+             --host-namespace"
+        ),
+        (404, _, "") => "the API server does not serve this kind in this version: upgrade it".to_owned(),
+        _ => message,
     }
 }
 
@@ -184,25 +195,50 @@ fn change(before: &Value, after: &Value) -> Change {
     if before == after { Change::Unchanged } else { Change::Changed }
 }
 
-/// What [`apply`] would do: the change, and the object before and after it. It writes nothing.
-///
-/// # Errors
-/// As [`apply`].
-pub(crate) async fn preview(client: &Client, object: &Object) -> Result<(Change, Option<Value>, Value), Error> {
-    let name = object.body.metadata.name.as_deref().unwrap_or_default();
-    let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
-    let api = api_of(client, object);
-    let before = match patiently(async || api.get_opt(name).await).await {
-        // The kind itself is yet to be defined.
-        Err(error) if is_not_found(&error) => None,
-        other => other.map_err(failed)?,
-    };
-    let Some(before) = before else { return Ok((Change::Created, None, content(&object.body))) };
-    let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
-    let patch = Patch::Apply(&object.body);
-    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
-    let (before, after) = (content(&before), content(&after));
-    Ok((change(&before, &after), Some(before), after))
+/// Tries the writes of a run without effect, in their order, before the first one. So a missing right or namespace, or an
+/// object that is refused, leaves nothing half done.
+#[derive(Debug, Default)]
+pub(crate) struct Rehearsal {
+    /// Plural and name of each object that the run writes.
+    written: BTreeSet<(String, String)>,
+}
+
+impl Rehearsal {
+    /// What [`apply`] would do: the change, and the object before and after it.
+    ///
+    /// # Errors
+    /// As [`apply`], except for the lack of an object that the run writes before.
+    pub(crate) async fn apply(
+        &mut self,
+        client: &Client,
+        object: &Object,
+    ) -> Result<(Change, Option<Value>, Value), Error> {
+        let name = object.body.metadata.name.as_deref().unwrap_or_default();
+        let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
+        let api = api_of(client, object);
+        let before = match patiently(async || api.get_opt(name).await).await {
+            // The write says what is missing.
+            Err(error) if is_not_found(&error) => None,
+            other => other.map_err(failed)?.map(|before| content(&before)),
+        };
+        let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
+        let patch = Patch::Apply(&object.body);
+        let after = match patiently(async || api.patch(name, &parameters, &patch).await).await {
+            Err(error) if self.says_nothing(&error) => content(&object.body),
+            other => content(&other.map_err(failed)?),
+        };
+        self.written.insert((object.resource.plural.clone(), name.to_owned()));
+        Ok((before.as_ref().map_or(Change::Created, |before| change(before, &after)), before, after))
+    }
+
+    /// True if a refusal is none of the write itself: the run writes before what it lacks, or an admission webhook of another
+    /// program cannot be asked without effect.
+    fn says_nothing(&self, error: &kube::Error) -> bool {
+        let kube::Error::Api(status) = error else { return false };
+        let lacks = status.details.as_ref().map(|details| (details.kind.clone(), details.name.clone()));
+        let is_written = status.code == 404 && lacks.is_some_and(|lacks| self.written.contains(&lacks));
+        is_written || status.message.contains("does not support dry run")
+    }
 }
 
 /// Waits until the API server serves an applied definition.
@@ -330,15 +366,14 @@ pub(crate) async fn control_plane(client: &Client) -> Result<String, Error> {
     Ok(namespace.metadata.uid.unwrap_or_default())
 }
 
-/// The address by which Karmada calls the webhook; `None` before the first registration.
+/// The registration of the webhook; `None` before the first one.
 ///
 /// # Errors
-/// If the registration cannot be read.
-pub(crate) async fn registered_endpoint(client: &Client) -> Result<Option<Endpoint>, Error> {
+/// If it cannot be read.
+pub(crate) async fn registration(client: &Client) -> Result<Option<DynamicObject>, Error> {
     let registrations = api(client, &interpreter::resource(), None);
     let found = patiently(async || registrations.get_opt(NAME).await).await;
-    let registration = found.map_err(|error| Error::of("the registration of the webhook", error))?;
-    Ok(registration.and_then(|registration| Endpoint::of_registration(&registration.data)))
+    found.map_err(|error| Error::of("the registration of the webhook", error))
 }
 
 /// The identity that has the operator's rights; `None` before the first registration. If a user has deleted one of the

@@ -208,7 +208,7 @@ fn usable_in_a_pod(administrator: &Config, server: Option<&str>) -> Result<(), S
 }
 
 /// Certificates in PEM.
-fn pem(certificates: &[Vec<u8>]) -> String {
+pub(crate) fn pem(certificates: &[Vec<u8>]) -> String {
     let mut text = String::new();
     for certificate in certificates {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
