@@ -390,7 +390,7 @@ async fn a_late_status_erases_no_first_start() {
     cluster.objects.patch_status("zk", &PatchParams::default(), &patch).await.unwrap();
     resumed.notify_one();
     let status = cluster.until("written", |status| status.observed_generation == Some(1)).await;
-    assert_eq!(status.first_starts, [first.clone()], "{status:#?}");
+    assert_eq!(status.first_starts, std::slice::from_ref(&first), "{status:#?}");
     sleep(Duration::from_secs(2)).await;
     assert_eq!(cluster.until("at rest", |_| true).await.first_starts, [first]);
     agent.abort();

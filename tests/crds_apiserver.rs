@@ -101,7 +101,7 @@ async fn every_case(server: &ApiServer) {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// `kubectl apply` and GitOps tools ask for it, as server-side apply always does. A member with a typo changed no pod before.
+/// `kubectl apply` and `GitOps` tools ask for it, as server-side apply always does. A member with a typo changed no pod before.
 async fn an_unknown_member_of_the_affinity_is_refused(server: &ApiServer) {
     let api = server.api(&ApiResource::erase::<MultiClusterZooKeeper>(&()));
     let mut written = base();

@@ -42,10 +42,11 @@ fn stored(mut object: Value, number: usize) -> Value {
     object
 }
 
+/// Every read has other texts than the one before, and each page gets all of them again.
+static READS: AtomicUsize = AtomicUsize::new(0);
+
 fn ensemble(number: usize) -> Value {
     let mut object = scenes::ensemble(&format!("zoo-{number:04}"), 5);
-    // Every read has other texts than the one before, and each page gets all of them again.
-    static READS: AtomicUsize = AtomicUsize::new(0);
     let message = READS.fetch_add(1, Ordering::Relaxed).to_string();
     object["status"] = scenes::status(&VOTERS, 3, None, &message);
     stored(object, number)

@@ -29,8 +29,8 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Parser)]
 enum Line {
-    Register(Register),
-    Install(Install),
+    Register(Box<Register>),
+    Install(Box<Install>),
 }
 
 /// Runs a command. `Exit::Fine` too for one that has no other end.

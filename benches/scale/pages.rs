@@ -70,12 +70,13 @@ async fn read(address: SocketAddrV4, authority: &[u8], token: &str, window: Dura
 /// A token of a user who may see all ensembles.
 async fn token(client: &Client) -> Result<String> {
     let rule = json!({ "apiGroups": ["mczk.io"], "resources": ["multiclusterzookeepers"], "verbs": ["get", "list"] });
-    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER });
+    let reference = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER });
     let subject = json!({ "kind": "ServiceAccount", "name": VIEWER, "namespace": NAMESPACE });
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     create(&accounts, json!({})).await?;
     create::<ClusterRole>(&Api::all(client.clone()), json!({ "rules": [rule] })).await?;
-    create::<ClusterRoleBinding>(&Api::all(client.clone()), json!({ "roleRef": role, "subjects": [subject] })).await?;
+    create::<ClusterRoleBinding>(&Api::all(client.clone()), json!({ "roleRef": reference, "subjects": [subject] }))
+        .await?;
     let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
     let request = accounts.create_token_request(VIEWER, &PostParams::default(), &request).await?;

@@ -10,7 +10,7 @@ use flate2::read::DeflateDecoder;
 use mczk_api::{
     contract::{
         control_api::Phase,
-        settings::{SETTINGS, SettingField, SettingUse, SettingValue, group_of},
+        settings::{SETTINGS, SettingField, SettingGroup, SettingUse, SettingValue, group_of},
     },
     pod::ZooCfgEntry,
 };
@@ -125,9 +125,10 @@ fn names_in(file: &str, class: &[u8]) -> BTreeSet<String> {
             names.insert(name.to_owned());
         } else if file.ends_with("/X509Util.class") && !of_java {
             names.extend(["ssl.", "ssl.quorum."].map(|prefix| format!("{prefix}{text}")));
-        } else if file.ends_with("/QuorumPeerConfig.class") && !of_java {
-            names.insert(text.clone());
-        } else if reads && text.contains('.') && !of_java && file.starts_with("org/apache/") {
+        } else if !of_java
+            && (file.ends_with("/QuorumPeerConfig.class")
+                || reads && text.contains('.') && file.starts_with("org/apache/"))
+        {
             names.insert(text.clone());
         }
     }
@@ -150,7 +151,7 @@ fn every_setting_in_the_classes_of_zookeeper_stands_in_the_table() {
     let missing: Vec<_> = names.iter().filter(|name| group_of(name).is_none()).collect();
     assert!(missing.is_empty(), "ZooKeeper has settings that the table lacks: {missing:?}");
     // And no name of the table is invented.
-    let in_table = SETTINGS.iter().filter(|group| group.field != SettingField::Flag).flat_map(|group| group.names());
+    let in_table = SETTINGS.iter().filter(|group| group.field != SettingField::Flag).flat_map(SettingGroup::names);
     let text: BTreeSet<String> = classes.iter().flat_map(|(_, class)| constants(class).0).collect();
     let known = |name: &str| {
         names.iter().any(|own| own == name || (name.ends_with('.') && own.starts_with(name)))
@@ -217,7 +218,7 @@ async fn servers_start_with_every_allowed_setting() {
             let name = name.replace("metricsProvider.1", "metricsProvider.exportJvmInfo");
             match group.field {
                 SettingField::Flag => {
-                    world.jvm_flags.push(format!("-D{name}={}", if value == "x" { "60000" } else { value }))
+                    world.jvm_flags.push(format!("-D{name}={}", if value == "x" { "60000" } else { value }));
                 }
                 SettingField::ZooCfg => world.zoo_cfg.push(entry(&name, value)),
             }

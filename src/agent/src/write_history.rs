@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mczk_rules::agent::decide::observation::Refusal;
+use mczk_rules::agent::decide::observation::RefusedChange;
 
 /// The shortest and the longest time between two writes of the same content.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -85,11 +85,11 @@ impl WriteHistory {
     }
 
     /// What the API server refuses, and what another writer undoes again and again.
-    pub(crate) fn refusals(&self) -> Vec<Refusal> {
+    pub(crate) fn refusals(&self) -> Vec<RefusedChange> {
         let refusal = |((kind, name), history): (&WrittenObject, &History)| {
             let why = history.why.clone()?;
             let kind = if history.content == DELETE { format!("The deletion of {kind}") } else { (*kind).to_owned() };
-            Some(Refusal { kind, name: name.clone(), why, undone: !history.refused })
+            Some(RefusedChange { kind, name: name.clone(), why, undone: !history.refused })
         };
         self.0.iter().filter_map(refusal).collect()
     }
@@ -109,11 +109,13 @@ mod tests {
 
     fn words(history: &WriteHistory, undone: bool) -> Vec<String> {
         let all = history.refusals().into_iter().filter(|refusal| refusal.undone == undone);
-        all.map(|Refusal { kind, name, why, .. }| format!("{kind} {name}: {why}")).collect()
+        all.map(|RefusedChange { kind, name, why, .. }| format!("{kind} {name}: {why}")).collect()
     }
 
     fn seconds(history: &mut WriteHistory, content: &str, from: Instant) -> u64 {
-        (0..).find(|after| history.may_write(&service(), content, from + Duration::from_secs(*after))).unwrap_or(0)
+        (0..100_000)
+            .find(|after| history.may_write(&service(), content, from + Duration::from_secs(*after)))
+            .unwrap_or(0)
     }
 
     #[test]

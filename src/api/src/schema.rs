@@ -36,7 +36,7 @@ pub(super) fn affinity(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// Schema of a field with an object of Kubernetes that is passed on unchanged.
-pub(super) fn free_object(_: &mut SchemaGenerator) -> Schema {
+fn free_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true, "maxProperties": MAX_ITEMS })
 }
 

@@ -120,7 +120,7 @@ mod tests {
     /// Passes on so many bytes, and loses the rest without an answer.
     async fn pass(bytes: u64, from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
         let _ = copy(&mut from.take(bytes), &mut to).await;
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Hears a probe behind a path that passes so many bytes in each direction.

@@ -49,8 +49,8 @@ pub(crate) async fn write(
         context.metrics.wrote("ZooKeeper", "patch");
         Ok(true)
     };
-    let content = if decision.finalizer { "with finalizer" } else { "without finalizer" };
-    context.attempt(&key, ("ZooKeeper", &key.1), content, write).await
+    let fingerprint = if decision.finalizer { "with finalizer" } else { "without finalizer" };
+    context.attempt(&key, ("ZooKeeper", &key.1), fingerprint, write).await
 }
 
 /// Deletes the object, if Karmada no longer manages it. False if the API server refuses.

@@ -45,8 +45,8 @@ pub(crate) async fn apply(
             let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
             pods.create(&params, &pod).await.during(|| format!("creating pod {name}"))
         };
-        let content = pod.annotations().get(APPLIED_HASH).map(String::as_str).unwrap_or_default();
-        match context.attempt(key, ("Pod", &name), content, create).await {
+        let fingerprint = pod.annotations().get(APPLIED_HASH).map(String::as_str).unwrap_or_default();
+        match context.attempt(key, ("Pod", &name), fingerprint, create).await {
             Err(error) if error.is_conflict() => drop(foreign.insert(format!("Pod {name}"))),
             created => {
                 if created?.is_some() {

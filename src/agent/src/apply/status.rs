@@ -28,9 +28,9 @@ pub(crate) async fn write(
     }
     let as_json = || "writing the status as JSON".to_owned();
     let value = serde_json::to_value(&decision.status).during(as_json)?;
-    let (content, write) = (short_hash(&value).during(as_json)?, patch(&object.metadata, &value, context));
+    let (fingerprint, write) = (short_hash(&value).during(as_json)?, patch(&object.metadata, &value, context));
     let key = snapshot.key();
-    Ok(context.attempt(&key, ("The status of ZooKeeper", &key.1), &content, write).await?.is_some())
+    Ok(context.attempt(&key, ("The status of ZooKeeper", &key.1), &fingerprint, write).await?.is_some())
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running.

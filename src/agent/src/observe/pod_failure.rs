@@ -152,11 +152,13 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value)]
     fn pod(status: Value) -> Pod {
         let metadata = json!({ "name": "zk-0", "creationTimestamp": "2020-01-01T00:00:00Z" });
         serde_json::from_value(json!({ "metadata": metadata, "status": status })).unwrap()
     }
 
+    #[allow(clippy::needless_pass_by_value)]
     fn container(container: Value) -> Value {
         let mut status =
             json!({ "name": "zookeeper", "image": "zk:1", "imageID": "", "ready": false, "restartCount": 0 });

@@ -81,15 +81,13 @@ async fn request(
     });
     let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let answer = api.patch(&claim.name, &params, &Patch::Merge(&patch)).await;
-    match answer.as_ref().err().and_then(refusal) {
-        Some(why) => Ok(Some(why.to_owned())),
-        None => {
-            drop(answer.during(|| format!("growing PersistentVolumeClaim {}", claim.name))?);
-            if !dry_run {
-                context.metrics.wrote("PersistentVolumeClaim", "patch");
-                info!(claim = claim.name, namespace, size, "a larger volume is requested");
-            }
-            Ok(None)
-        }
+    if let Some(why) = answer.as_ref().err().and_then(refusal) {
+        return Ok(Some(why.to_owned()));
     }
+    drop(answer.during(|| format!("growing PersistentVolumeClaim {}", claim.name))?);
+    if !dry_run {
+        context.metrics.wrote("PersistentVolumeClaim", "patch");
+        info!(claim = claim.name, namespace, size, "a larger volume is requested");
+    }
+    Ok(None)
 }

@@ -30,7 +30,7 @@ pub fn differing_path(live: &Value, wanted: &Value, same: fn(&str, &str) -> bool
 pub fn managers(entries: &[ManagedFieldsEntry], path: &[String]) -> BTreeSet<String> {
     let owned = |entry: &ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        let owned = path.iter().try_fold(fields?, |fields, name| fields.get(&format!("f:{name}")));
+        let owned = path.iter().try_fold(fields?, |fields, name| fields.get(format!("f:{name}").as_str()));
         owned.and(entry.manager.clone())
     };
     entries.iter().filter_map(owned).collect()

@@ -194,7 +194,7 @@ impl SettingGroup {
 
     /// Why `ZooKeeper` would not take a value as it is meant.
     #[must_use]
-    pub(crate) fn refusal_of(&self, value: &str) -> Option<String> {
+    fn refusal_of(&self, value: &str) -> Option<String> {
         let value = value.trim();
         match self.value {
             Text => None,

@@ -119,7 +119,7 @@ impl StreamState {
                     self.comment_at = Instant::now() + KEEP_ALIVE;
                     return Some(text);
                 }
-                Some(StreamPart::Ensembles(before)) => self.take_after(before)?,
+                Some(StreamPart::Ensembles(before)) => self.take_after(before.as_ref())?,
                 None if self.ends => return None,
                 None => self.wait().await?,
             }
@@ -128,9 +128,9 @@ impl StreamState {
 
     /// Puts the ensembles of the newest read after one before the other parts. `None` if that read failed: the stream ends
     /// within the event, which clients ignore then.
-    fn take_after(&mut self, before: Option<ObjectKey>) -> Option<()> {
+    fn take_after(&mut self, before: Option<&ObjectKey>) -> Option<()> {
         let newest = self.changes.listener.newest()?;
-        if let Some((key, text)) = newest.ensembles.as_ref().ok()?.after(before.as_ref()) {
+        if let Some((key, text)) = newest.ensembles.as_ref().ok()?.after(before) {
             self.parts.push_front(StreamPart::Ensembles(Some(key.clone())));
             self.parts.push_front(StreamPart::Text(text.clone()));
             if before.is_some() {

@@ -80,7 +80,9 @@ mod tests {
 
     fn ensembles(names: &[(&str, &str)], room: usize) -> Ensembles {
         let mut all = Ensembles::with_room(room);
-        names.iter().for_each(|(namespace, name)| all.add(&named(namespace, name)));
+        for (namespace, name) in names {
+            all.add(&named(namespace, name));
+        }
         all.of_total(Some(names.len()))
     }
 

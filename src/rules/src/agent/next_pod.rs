@@ -85,6 +85,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value)]
     fn pod(memory: &str, more: Value) -> Pod {
         let resources = |memory| json!({ "requests": { "memory": memory }, "limits": { "cpu": "1" } });
         let mut spec = json!({

@@ -33,12 +33,12 @@ fn unanswered_peer(line: &str) -> Option<IpAddr> {
 /// One end of a connection: address and port. The kernel writes each four bytes of the address as a number of this machine.
 fn end(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
-    let part = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     let address = match address.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(part(0)?)),
+        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
         32 => {
-            let parts = [part(0)?, part(8)?, part(16)?, part(24)?];
-            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(parts.as_flattened()).ok()?)).to_canonical()
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(words.as_flattened()).ok()?)).to_canonical()
         }
         _ => return None,
     };

@@ -59,9 +59,7 @@ fn problem(live: Option<&CustomResourceDefinition>, wanted: &CustomResourceDefin
         return Some(format!("does not serve {VERSION}"));
     }
     let (live, wanted) = (json!(live.spec), json!(wanted.spec));
-    if differing_path(&live, &wanted, |live, wanted| live == wanted).is_none() {
-        return None;
-    }
+    differing_path(&live, &wanted, |live, wanted| live == wanted)?;
     let differs = first_difference(&live, &wanted);
     Some(format!("is of another version than this program ({}): {differs} differs", env!("CARGO_PKG_VERSION")))
 }

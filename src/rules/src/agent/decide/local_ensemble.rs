@@ -8,7 +8,7 @@ use crate::agent::{
     decide::{
         accept::{self, Acceptance},
         local_server::LocalServer,
-        observation::{Claim, Observation, Refusal, RefusedDeletion},
+        observation::{Claim, Observation, RefusedChange, RefusedDeletion},
         quorum::Quorum,
         replica_floor::Voters,
     },
@@ -157,9 +157,9 @@ impl<'a> LocalEnsemble<'a> {
     /// What a new pod needs to start, and does not find. A dry run accepts the pod nevertheless.
     pub(super) fn missing_mount(&self) -> Option<String> {
         let is_mounted =
-            |refusal: &&Refusal| ["ConfigMap", "Secret", "ServiceAccount"].contains(&refusal.kind.as_str());
+            |refusal: &&RefusedChange| ["ConfigMap", "Secret", "ServiceAccount"].contains(&refusal.kind.as_str());
         let mut refused = self.observation.refusals.iter().filter(|refusal| !refusal.undone);
-        let refused = refused.find(is_mounted).map(|Refusal { kind, name, .. }| format!("{kind} {name}"));
+        let refused = refused.find(is_mounted).map(|RefusedChange { kind, name, .. }| format!("{kind} {name}"));
         self.lacks_client_certificates().then(|| "certificates for clients".to_owned()).or(refused)
     }
 }

@@ -54,6 +54,7 @@ use crate::agent::decide::{
     obstacle::ObstacleInputs, preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep,
     status::AgentStatusInputs,
 };
+use mczk_api::{contract::cause::Cause, zookeeper::Ensemble};
 
 /// Decides what the agent does next.
 #[must_use]
@@ -72,9 +73,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let deletion = deletion::classify(&ensemble, &removal, now);
     let client = client_problem::find(&ensemble, acts);
     let others = removal::describe(&object.name_any(), &removal.others);
-    let newer_list = accept::newer_list(&list, &observation.views);
-    let observed = newer_list.into_iter().chain(observation.obstacles.iter().cloned());
-    let observed: Vec<_> = observed.chain(growth::failure(&ensemble)).collect();
+    let observed = observed_obstacles(&ensemble, &list);
     let obstacle = obstacle::first(&ObstacleInputs {
         acceptance: &acceptance,
         acts,
@@ -128,11 +127,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         replicas: run,
         finalizer: deletion::needs_finalizer(observation, deletion, has_servers || probes.incarnation.is_some()),
         remove_object: (removal.departed || unmanaged_end) && !remains && !ensemble.is_being_deleted(),
-        requeue: if idle && (completed || !acts) && !removal.pending && probes == ProbePlan::default() {
-            Requeue::AtRest
-        } else {
-            Requeue::Busy
-        },
+        requeue: requeue(idle && (completed || !acts) && !removal.pending && probes == ProbePlan::default()),
         replace,
         restart,
         keeps_clients: other_incarnations::keep_clients(observation, &removal.others),
@@ -142,6 +137,18 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         probes,
         list: Some(list),
     }
+}
+
+/// Obstacles that no rule about servers finds.
+fn observed_obstacles(ensemble: &LocalEnsemble<'_>, list: &Ensemble) -> Vec<Cause> {
+    let observation = ensemble.observation;
+    let newer_list = accept::newer_list(list, &observation.views);
+    let observed = newer_list.into_iter().chain(observation.obstacles.iter().cloned());
+    observed.chain(growth::failure(ensemble)).collect()
+}
+
+const fn requeue(at_rest: bool) -> Requeue {
+    if at_rest { Requeue::AtRest } else { Requeue::Busy }
 }
 
 /// The next restart. While a volume is being replaced, no server of this cluster restarts, and the agent keeps the restart

@@ -56,7 +56,7 @@ pub struct Claim {
 
 /// A change of an object that the API server refuses, or that another writer undoes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedChange {
     /// Kind of the object.
     pub kind: String,
     /// Name of the object.
@@ -104,7 +104,7 @@ pub struct Observation {
     /// Probes of this ensemble, of every incarnation.
     pub probes: Vec<Probe>,
     /// What the API server refuses, and what another writer undoes.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedChange>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
     /// The deletions of claims and pods that failed when they were last tried.

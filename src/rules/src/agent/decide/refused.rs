@@ -1,6 +1,6 @@
 //! Step: what the API server refuses, and what another writer undoes, in the words that a user needs.
 
-use crate::agent::decide::observation::{Observation, Refusal};
+use crate::agent::decide::observation::{Observation, RefusedChange};
 use mczk_api::contract::{cause::Cause, conditions::Reason};
 
 /// Most objects that a message names.
@@ -19,7 +19,7 @@ pub(super) fn undone(observation: &Observation) -> Option<Cause> {
 fn all(observation: &Observation, undone: bool, reason: Reason, says: &str) -> Option<Cause> {
     let refusals = observation.refusals.iter().filter(|refusal| refusal.undone == undone);
     let mut messages: Vec<_> =
-        refusals.map(|Refusal { kind, name, why, .. }| format!("{kind} {name} {says}: {why}")).collect();
+        refusals.map(|RefusedChange { kind, name, why, .. }| format!("{kind} {name} {says}: {why}")).collect();
     let more = messages.len().saturating_sub(MAX_NAMED);
     messages.truncate(MAX_NAMED);
     messages.extend((more > 0).then(|| format!("and {more} more")));

@@ -14,7 +14,7 @@ use crate::{
     agent::decide::{
         fixtures::{self, observation, report},
         local_server::LocalServer,
-        observation::{Claim, Refusal, RefusedDeletion, ServerSet},
+        observation::{Claim, RefusedChange, RefusedDeletion, ServerSet},
         volume_size::VolumeSize,
     },
     fixtures::{zookeeper, zookeeper_spec},
@@ -991,7 +991,7 @@ fn a_refused_object_is_reported_in_the_words_of_the_api_server(#[case] kind: &st
     cluster.assign(2, "r2");
     let before = cluster.reconcile();
     let (name, why) = ("zk-abc".to_owned(), "exceeded quota: compute".to_owned());
-    cluster.observation.refusals = vec![Refusal { kind: kind.to_owned(), name, why, undone: false }];
+    cluster.observation.refusals = vec![RefusedChange { kind: kind.to_owned(), name, why, undone: false }];
     let after = cluster.reconcile();
     let message = cluster.reported().conditions.iter().find(|c| c.type_ == "Blocked").map(|c| c.message.clone());
     assert_eq!(cluster.condition("Blocked").unwrap().1, "ObjectRefused");
@@ -1004,7 +1004,8 @@ fn a_refused_object_is_reported_in_the_words_of_the_api_server(#[case] kind: &st
 fn refusals_are_reported_at_the_end_too_and_their_number_is_bounded() {
     let mut cluster = serving();
     cluster.list(list_in(EnsemblePhase::Decommissioning, 9, ALL));
-    let refusal = |n: i32| Refusal { kind: "Service".into(), name: format!("s{n}"), why: "no".into(), undone: false };
+    let refusal =
+        |n: i32| RefusedChange { kind: "Service".into(), name: format!("s{n}"), why: "no".into(), undone: false };
     cluster.observation.refusals = (0..9).map(refusal).collect();
     cluster.reconcile();
     let blocked = cluster.reported().conditions.iter().find(|c| c.type_ == "Blocked").unwrap();
@@ -1017,7 +1018,7 @@ fn what_another_writer_undoes_is_reported_and_blocks_nothing() {
     let mut cluster = serving();
     let why = "tuner changes spec.template.spec.tolerations".to_owned();
     cluster.observation.refusals =
-        vec![Refusal { kind: "StatefulSet".into(), name: "zk-abc".into(), why, undone: true }];
+        vec![RefusedChange { kind: "StatefulSet".into(), name: "zk-abc".into(), why, undone: true }];
     cluster.reconcile();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
     assert_eq!(cluster.condition("Contested").unwrap(), ("True".into(), "ChangedByOthers".into()));
@@ -1038,7 +1039,7 @@ fn a_server_stays_while_an_object_is_refused_that_its_next_pod_mounts(
 ) {
     let mut cluster = going(with_volume, held);
     let (name, why) = ("zk-abc-r1".to_owned(), "no more of these".to_owned());
-    cluster.observation.refusals = vec![Refusal { kind: kind.to_owned(), name, why, undone: false }];
+    cluster.observation.refusals = vec![RefusedChange { kind: kind.to_owned(), name, why, undone: false }];
     let decision = cluster.reconcile();
     let goes = matches!(decision.replace, ReplaceStep::Delete(_))
         || matches!(decision.restart, RestartStep::RestartServing { .. });

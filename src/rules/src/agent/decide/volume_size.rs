@@ -25,7 +25,7 @@ pub struct VolumeSize {
     /// True if Kubernetes reports that the growth failed.
     pub failed: bool,
     /// Since when its file system waits to grow.
-    pub file_system_pending: Option<Timestamp>,
+    pub(crate) file_system_pending: Option<Timestamp>,
 }
 
 impl VolumeSize {

@@ -160,12 +160,14 @@ fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTre
     let kinds: BTreeSet<ProblemKind> = problems.iter().map(|(_, problem)| problem.problem).collect();
     let remedies =
         kinds.into_iter().filter_map(remedy).map(str::to_owned).chain(meshes.iter().map(|own| mesh::remedy(own)));
-    let remedies: String = remedies.map(|remedy| format!(". {remedy}")).collect();
-    format!(
-        "No server starts, because clusters do not reach each other: {}{}{remedies}. Mend names and routes between the clusters, {SKIP}",
+    let mut sentences = vec![format!(
+        "No server starts, because clusters do not reach each other: {}{}",
         named.join("; "),
         more(problems.len() + unnamed)
-    )
+    )];
+    sentences.extend(remedies);
+    sentences.push(format!("Mend names and routes between the clusters, {SKIP}"));
+    sentences.join(". ")
 }
 
 /// How many are not named.

@@ -10,7 +10,7 @@ use crate::{
         decide,
         decision::{Decision, Requeue},
         fixtures::{claim, list, observation},
-        observation::{Refusal, ServerSet},
+        observation::{RefusedChange, ServerSet},
     },
     fixtures::zookeeper,
 };
@@ -241,7 +241,7 @@ fn objects_of_servers_are_no_leftovers() {
 fn a_refused_pod_is_reported_and_tried_again() {
     let mut observation = asked();
     let (kind, name, why) = ("Pod".to_owned(), "zk-abc123-0".to_owned(), "exceeded quota".to_owned());
-    observation.refusals = vec![Refusal { kind, name, why, undone: false }];
+    observation.refusals = vec![RefusedChange { kind, name, why, undone: false }];
     let probes = decided(&observation).probes;
     assert!(probes.create.is_some());
     assert_eq!(probes.report.unwrap().failure.as_deref(), Some("Pod zk-abc123-0 is refused: exceeded quota"));

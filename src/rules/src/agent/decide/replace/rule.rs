@@ -38,7 +38,7 @@ pub struct VolumeDeletion {
     /// Id of the server.
     pub server: i32,
     /// The claim. It stays until its pod is gone.
-    pub claim: Claim,
+    pub claim: Box<Claim>,
     /// Name of the pod.
     pub pod: String,
     /// Uid of the pod.
@@ -148,7 +148,7 @@ fn deletion(
     }
     let held = holds_lock(inputs, id)?;
     let (pod, uid) = (server.pod.clone(), server.uid.clone());
-    Ok(VolumeDeletion { server: id, claim: claim.clone(), pod, uid, force, held })
+    Ok(VolumeDeletion { server: id, claim: Box::new(claim.clone()), pod, uid, force, held })
 }
 
 fn check_others(inputs: ReplaceInputs<'_>, server: &LocalServer, id: i32) -> Result<(), String> {
