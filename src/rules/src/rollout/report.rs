@@ -21,7 +21,7 @@ pub struct ClusterReport {
     pub reachable: bool,
     /// The ids of the cluster that reported and of the one that has its name now, if they differ. Karmada may still read its
     /// cache of the former one.
-    other_cluster: Option<[String; 2]>,
+    pub(crate) other_cluster: Option<[String; 2]>,
     /// True if Karmada has applied the Work.
     pub applied: bool,
     /// Why Karmada has not applied the Work.

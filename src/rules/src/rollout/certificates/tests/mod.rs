@@ -255,6 +255,7 @@ fn a_server_that_leaves_counts_while_it_votes(#[case] voting: serde_json::Value,
     let member = ClusterReport {
         cluster: "m1".into(),
         reachable: true,
+        other_cluster: None,
         applied: true,
         status: serde_json::from_value(status).unwrap(),
         ..ClusterReport::default()
