@@ -68,7 +68,9 @@ fn the_end_of_a_run_counts_the_skipped_checks() {
     let noted = tempfile::NamedTempFile::new().unwrap();
     let table = || {
         let mut command = Command::new("tests/parts.sh");
-        let output = command.arg("--table").current_dir(ROOT).env("MCZK_SKIPPED", noted.path()).output().unwrap();
+        // A run in CI notes its own parts.
+        command.arg("--table").current_dir(ROOT).env("MCZK_SKIPPED", noted.path()).env_remove("MCZK_PARTS");
+        let output = command.output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(table(), "checks skipped: 0\n");
