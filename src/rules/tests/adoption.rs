@@ -61,8 +61,14 @@ fn no_server_starts_beside_a_former_incarnation() {
     starts_nothing(&world);
     assert_eq!(world.condition("Ready"), "False IncarnationLives");
     let message = world.message("Ready");
-    for part in ["m1 (2 servers", "m2 (2 servers", "m3 (1 servers", "mczk adopt zk", "mczk declare-over zk", &former.id]
-    {
+    for part in [
+        "m1 (2 servers, 2 volumes",
+        "m2 (2 servers, 2 volumes",
+        "m3 (1 servers, 1 volumes",
+        "mczk adopt zk",
+        "mczk declare-over zk",
+        &former.id,
+    ] {
         assert!(message.contains(part), "{part}: {message}");
     }
 }

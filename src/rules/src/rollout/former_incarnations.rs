@@ -144,7 +144,8 @@ impl Known<'_> {
 fn others(status: &ZooKeeperStatus) -> impl Iterator<Item = (&str, usize, usize)> {
     let is_over = find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some();
     let followed = status.ensemble.as_ref().and_then(|list| list.incarnation.as_deref()).filter(|_| !is_over);
-    let followed = followed.map(|id| (id, status.servers.len(), 0));
+    let with_volume = status.servers.iter().filter(|server| server.volume.is_some() && !server.lost).count();
+    let followed = followed.map(|id| (id, status.servers.len(), with_volume));
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
     let beside = status.other_incarnations.iter().flatten();
     followed
