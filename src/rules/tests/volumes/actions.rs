@@ -126,7 +126,7 @@ pub fn apply(state: &State, action: Action) -> Option<State> {
     Some(next)
 }
 
-/// A start of an old copy of which no process knows is none of the search's: docs/explanation/safety.md.
+/// The search has no start with an old copy that no process knows: docs/explanation/safety.md.
 fn start_server(state: &mut State, server: usize, trouble: Trouble) -> Option<()> {
     if state.servers[server].process == Process::Running || state.is_unknown_copy(server) {
         return None;
