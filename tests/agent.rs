@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::StatefulSet,
-        core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
+        core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
         events::v1::Event,
         rbac::v1::ClusterRole,
         storage::v1::StorageClass,
@@ -125,8 +125,8 @@ async fn stateful_sets(client: Client, simulator: Simulator) {
             let mut metadata = template.metadata.unwrap();
             metadata.name = Some(name.clone());
             match pods.create(&PostParams::default(), &Pod { metadata, spec: Some(spec), status: None }).await {
-                // A quota or a policy of a test.
-                Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {}
+                // A quota or a policy of a test, a pod that still ends, or a busy API server: the real controller tries again.
+                Err(kube::Error::Api(status)) if [403, 409, 422, 429].contains(&status.code) || status.code >= 500 => {}
                 Err(error) => simulator.change(|world| world.violate("default", format!("pod {name}: {error}"))),
                 Ok(_) => {}
             }
@@ -137,7 +137,7 @@ async fn stateful_sets(client: Client, simulator: Simulator) {
 /// The first node that is not cordoned.
 async fn schedulable(nodes: &Api<Node>) -> Option<String> {
     let is_open = |node: &&Node| node.spec.as_ref().unwrap().unschedulable.is_none();
-    all(nodes).await.iter().find(is_open).map(ResourceExt::name_any)
+    nodes.list(&ListParams::default()).await.ok()?.iter().find(is_open).map(ResourceExt::name_any)
 }
 
 /// Servers 1 and 2 are in this cluster, and server 3 in another.
@@ -236,7 +236,8 @@ impl Cluster {
     async fn until(&self, what: &str, is: impl Fn(&ZooKeeperStatus) -> bool) -> ZooKeeperStatus {
         let end = Instant::now() + PATIENCE;
         loop {
-            let status = self.objects.get("zk").await.unwrap().status.unwrap_or_default();
+            // A busy API server may fail once.
+            let status = self.objects.get("zk").await.ok().and_then(|object| object.status).unwrap_or_default();
             self.assert_no_violation(what);
             if is(&status) {
                 return status;
@@ -306,17 +307,17 @@ async fn one_of_two_agents_acts() {
     rights(&server.client).await;
     let candidate = |name| {
         let metrics = election::Metrics::new(&mut Registry::default(), "mczk_agent");
-        Candidate::new(server.agent(), "mczk-system/mczk-agent".parse().unwrap(), name, Timing::default(), metrics)
+        let timing = Timing { duration: 2 * PATIENCE, ..Timing::default() };
+        Candidate::new(server.agent(), "mczk-system/mczk-agent".parse().unwrap(), name, timing, metrics)
     };
-    let soon = Duration::from_secs(30);
     let one = candidate("one");
-    assert_eq!(timeout(soon, one.leadership().begins(None)).await.unwrap(), 1);
+    assert_eq!(timeout(PATIENCE, one.leadership().begins(None)).await.unwrap(), 1);
     let two = candidate("two");
     let second = two.leadership();
     assert!(timeout(Duration::from_secs(4), second.begins(None)).await.is_err(), "two agents at once");
     one.release().await.unwrap();
     // After a release the other agent does not wait until the lease expires.
-    assert_eq!(timeout(Duration::from_secs(5), second.begins(None)).await.unwrap(), 2);
+    assert_eq!(timeout(PATIENCE, second.begins(None)).await.unwrap(), 2);
     assert!(timeout(Duration::from_secs(4), second.ended(2)).await.is_err(), "the lease is held");
 }
 
@@ -435,12 +436,15 @@ async fn an_object_in_another_namespace_is_reported() {
     task.abort();
 }
 
-/// Checks that the agent writes nothing.
+/// Checks that the agent writes nothing any more. On a slow machine what it does after half a minute comes later.
 async fn at_rest(registry: &Registry) {
     sleep(Duration::from_secs(32)).await;
-    let before = writes(registry);
-    sleep(Duration::from_secs(3)).await;
-    assert_eq!(writes(registry), before);
+    wait_for("the agent writes nothing for 5 s", async || {
+        let before = writes(registry);
+        sleep(Duration::from_secs(5)).await;
+        writes(registry) == before
+    })
+    .await;
 }
 
 fn writes(registry: &Registry) -> String {
@@ -498,6 +502,61 @@ async fn run_agent(name: &str) -> Running {
     Running { cluster, registry, tasks, _server: server }
 }
 
+/// Another client creates each object right before the agent does: the agent takes none over, and names them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_appears_before_the_write_is_not_taken_over() {
+    let server = ApiServer::start("appears").await;
+    kinds(&server.client).await;
+    rights(&server.client).await;
+    let made: Arc<Mutex<BTreeMap<String, DynamicObject>>> = Arc::default();
+    let (admin, seen) = (server.client.clone(), made.clone());
+    let client = watched(server.agent(), move |head, body| {
+        let is_apply = head.method == "PATCH" && head.headers["content-type"] == "application/apply-patch+yaml";
+        let (admin, seen) = (admin.clone(), seen.clone());
+        async move {
+            let kind = body["kind"].as_str().unwrap_or_default().to_owned();
+            let Some((plural, ..)) =
+                REFUSED.iter().find(|(.., object)| is_apply && object.starts_with(&format!("{kind} ")))
+            else {
+                return;
+            };
+            let mut foreign = body.clone();
+            foreign["metadata"] = json!({ "name": body["metadata"]["name"] });
+            let types: TypeMeta = serde_json::from_value(body).unwrap();
+            let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &kind), plural);
+            let api: Api<DynamicObject> = Api::default_namespaced_with(admin, &resource);
+            let foreign: DynamicObject = serde_json::from_value(foreign).unwrap();
+            if let Ok(created) = api.create(&PostParams::default(), &foreign).await {
+                seen.lock().unwrap().insert(format!("{plural}/{}", created.name_any()), created);
+            }
+        }
+    });
+    let simulator = Simulator::new(Behaviour::default());
+    let options = AgentOptions { dial: simulator.dial(), ..AgentOptions::default() };
+    let mut cluster = Cluster::new(&server.client, simulator);
+    cluster.apply().await;
+    let metrics = Metrics::new(&mut Registry::default());
+    let agent = tokio::spawn(async move {
+        let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
+    });
+    cluster.write(2, "r1", list(1, &[1, 2, 3], EnsemblePhase::Bootstrapping)).await;
+    cluster.until("a conflict", |status| blocked(status) == Some("NameConflict")).await;
+    sleep(Duration::from_secs(3)).await;
+    agent.abort();
+    let made = made.lock().unwrap().clone();
+    assert!(!made.is_empty(), "the agent writes objects");
+    for (name, created) in made {
+        let resource = ApiResource::from_gvk_with_plural(
+            &created.types.as_ref().unwrap().try_into().unwrap(),
+            name.split_once('/').unwrap().0,
+        );
+        let api: Api<DynamicObject> = Api::default_namespaced_with(server.client.clone(), &resource);
+        let now = api.get(&created.name_any()).await.unwrap();
+        assert_eq!(now.resource_version(), created.resource_version(), "{name}");
+    }
+}
+
 /// Kinds of objects that a policy refuses, as the plural, the group, the version, and the object in the message.
 const REFUSED: [(&str, &str, &str, &str); 8] = [
     ("serviceaccounts", "", "v1", "ServiceAccount zk-abc123"),
@@ -520,17 +579,20 @@ async fn what_is_refused_is_reported_in_the_words_of_the_api_server() {
     for (epoch, (plural, group, version, object)) in (1..).step_by(2).zip(REFUSED) {
         let kind = (plural, group, version);
         let number = format!("count/{plural}{}{group}", if group.is_empty() { "" } else { "." });
-        cluster.forbid("no-more", kind, &["CREATE", "UPDATE"]).await;
         let counts = plural != "zookeepers";
         if counts {
             cluster.quota("none", &json!({ number.as_str(): "0" })).await;
         }
+        // The API server asks policies before quotas.
+        cluster.forbid("no-more", kind, &["CREATE", "UPDATE"]).await;
         cluster.write(2, "r1", list(epoch, &[1, 2, 3], EnsemblePhase::Bootstrapping)).await;
         cluster.until_refused(object, "no more of these").await;
         match plural {
             "zookeepers" => cluster.assert_empty().await,
-            "statefulsets" => assert!(cluster.services.get_opt("zk").await.unwrap().is_some()),
-            _ => assert!(cluster.sets.get_opt(SET).await.unwrap().is_some(), "{object}"),
+            "statefulsets" => {
+                wait_for("the rest", async || cluster.services.get_opt("zk").await.unwrap().is_some()).await;
+            }
+            _ => wait_for(object, async || cluster.sets.get_opt(SET).await.unwrap().is_some()).await,
         }
         cluster.allow("no-more").await;
         if counts {
@@ -608,7 +670,8 @@ async fn another_writer_is_named_and_the_agent_backs_off() {
     };
     let before = count();
     sleep(Duration::from_secs(10)).await;
-    assert!(count() - before <= 1, "{before} writes, then {}", count());
+    // Two: a slow pass may be late.
+    assert!(count() - before <= 2, "{before} writes, then {}", count());
     tuner.abort();
 }
 
@@ -616,22 +679,21 @@ async fn another_writer_is_named_and_the_agent_backs_off() {
 impl Cluster {
     /// A policy that forbids operations on a kind, once the API server follows it.
     async fn forbid(&self, name: &str, (plural, group, version): (&str, &str, &str), operations: &[&str]) {
-        let rule =
-            json!({ "apiGroups": [group], "apiVersions": [version], "operations": operations, "resources": [plural] });
+        let rule = |group: &str, version: &str, operations: &[&str], plural: &str| json!({ "apiGroups": [group], "apiVersions": [version], "operations": operations, "resources": [plural] });
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
+        let exempt = "request.userInfo.username != 'admin' || request.kind.kind in ['Pod', 'LimitRange']";
         let spec = json!({
-            "matchConstraints": { "resourceRules": [rule] },
-            "matchConditions": [
-                { "name": "not-karmada", "expression": "request.userInfo.username != 'admin' || request.kind.kind == 'Pod'" },
-            ],
+            "matchConstraints": { "resourceRules": [
+                rule(group, version, operations, plural), rule("", "v1", &["CREATE"], "limitranges"),
+            ] },
+            "matchConditions": [{ "name": "not-karmada", "expression": exempt }],
             "validations": [{ "expression": "false", "message": "no more of these" }],
         });
         create(&policies, json!({ "metadata": { "name": name }, "spec": spec })).await;
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.nodes.clone().into_client());
         let spec = json!({ "policyName": name, "validationActions": ["Deny"] });
         create(&bindings, json!({ "metadata": { "name": name }, "spec": spec })).await;
-        // The API server reads its policies again within a second.
-        sleep(Duration::from_secs(3)).await;
+        self.until_followed("no more of these", true).await;
     }
 
     async fn allow(&self, name: &str) {
@@ -639,19 +701,35 @@ impl Cluster {
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
         bindings.delete(name, &DeleteParams::default()).await.unwrap();
         policies.delete(name, &DeleteParams::default()).await.unwrap();
-        sleep(Duration::from_secs(2)).await;
+        self.until_followed("no more of these", false).await;
+    }
+
+    /// Waits until the API server follows a policy or a quota, or no longer follows it: it refuses `LimitRanges` in these words.
+    /// The agent never writes any.
+    async fn until_followed(&self, words: &str, is_followed: bool) {
+        let probes: Api<LimitRange> = Api::default_namespaced(self.nodes.clone().into_client());
+        let probe =
+            serde_json::from_value(json!({ "metadata": { "name": "probe" }, "spec": { "limits": [] } })).unwrap();
+        let attempt = PostParams { dry_run: true, ..PostParams::default() };
+        wait_for(&format!("the API server says {words:?}: {is_followed}"), async || {
+            let refusal = probes.create(&attempt, &probe).await.err();
+            refusal.is_some_and(|error| error.to_string().contains(words)) == is_followed
+        })
+        .await;
     }
 
     fn quotas(&self) -> Api<ResourceQuota> {
         Api::default_namespaced(self.nodes.clone().into_client())
     }
 
-    /// A quota that is full. No controller counts here.
+    /// A quota that is full, once the API server follows it. No controller counts here.
     async fn quota(&self, name: &str, hard: &Value) {
+        let mut hard = hard.clone();
+        hard["count/limitranges"] = "0".into();
         create(&self.quotas(), json!({ "metadata": { "name": name }, "spec": { "hard": hard } })).await;
         let full = json!({ "status": { "hard": hard, "used": hard } });
         self.quotas().patch_status(name, &PatchParams::default(), &Patch::Merge(&full)).await.unwrap();
-        sleep(Duration::from_secs(2)).await;
+        self.until_followed(&format!("exceeded quota: {name}"), true).await;
     }
 
     async fn until_refused(&self, object: &str, why: &str) {
@@ -678,7 +756,8 @@ impl Cluster {
         let corrected = Instant::now();
         self.write(2, "r1", running(2, &[1, 2, 3])).await;
         self.until_complete("corrected").await;
-        assert!(corrected.elapsed() < Duration::from_secs(20), "{:?}", corrected.elapsed());
+        // The agent writes what was refused again after a minute at most, and the operator gives up after ten.
+        assert!(corrected.elapsed() < Duration::from_secs(50), "{:?}", corrected.elapsed());
     }
 
     /// A priority class that does not exist: the API server refuses the next pod.
@@ -1118,10 +1197,10 @@ impl Cluster {
         self.volume(1, "fixed").await;
         self.object.spec.template.storage.size.0 = "2Gi".into();
         self.write(2, "r2", running(2, &[1, 2, 3])).await;
-        let status = self.until("refused", |status| blocked(status) == Some("VolumeNotResized")).await;
-        let why = &condition(&status, "Blocked").unwrap().message;
         let parts = ["data-zk-abc123-1", "template.storage.size 2Gi", "allowVolumeExpansion in storage class fixed"];
-        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        let refused =
+            |c: &Condition| c.reason == "VolumeNotResized" && parts.iter().all(|part| c.message.contains(part));
+        self.until("refused", |status| condition(status, "Blocked").is_some_and(refused)).await;
         assert_eq!(self.requested().await, ["1Gi", "1Gi"], "the refusal of one changes no other");
 
         merge(&classes, "fixed", json!({ "allowVolumeExpansion": true })).await;

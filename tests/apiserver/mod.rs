@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Client, Config,
     api::{Api, DynamicObject},
     core::ApiResource,
 };
+
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::patience::wait_for;
 
@@ -41,10 +44,14 @@ impl Drop for Process {
     }
 }
 
+/// API servers that run at once. Each takes seconds of a processor to start.
+static ROOM: Semaphore = Semaphore::const_new(3);
+
 /// An API server, and etcd behind it. The fields are dropped in this order.
 pub struct ApiServer {
     _apiserver: Process,
     _etcd: Process,
+    _room: SemaphorePermit<'static>,
     folder: PathBuf,
     pub client: Client,
     port: u16,
@@ -76,7 +83,7 @@ fn client(port: u16, token: &str) -> Client {
 fn ports<const N: usize>() -> [u16; N] {
     static SERVERS: AtomicU16 = AtomicU16::new(0);
     let start =
-        u16::try_from(std::process::id() % 900).unwrap() * 10 + SERVERS.fetch_add(1, Ordering::Relaxed) * 5 + 10_000;
+        u16::try_from(std::process::id() % 90).unwrap() * 100 + SERVERS.fetch_add(1, Ordering::Relaxed) * 5 + 10_000;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     (start..20_000).filter(free).take(N).collect::<Vec<_>>().try_into().unwrap()
 }
@@ -84,6 +91,7 @@ fn ports<const N: usize>() -> [u16; N] {
 impl ApiServer {
     /// Starts a server for the test of this name.
     pub async fn start(name: &str) -> Self {
+        let room = ROOM.acquire().await.unwrap();
         let tools = rig::tools(None).unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -128,9 +136,12 @@ impl ApiServer {
             &folder.join("apiserver.log"),
         );
         let client = client(port, "admin");
-        let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client, port };
+        let server = Self { _apiserver: apiserver, _etcd: etcd_process, _room: room, folder, client, port };
         wait_for(&format!("the API server is ready: see {}", server.folder.display()), async || server.ready().await)
             .await;
+        let namespaces: Api<Namespace> = Api::all(server.client.clone());
+        let is_there = async |name| namespaces.get_opt(name).await.is_ok_and(|found| found.is_some());
+        wait_for("its namespaces", async || is_there("default").await && is_there("kube-system").await).await;
         server
     }
 

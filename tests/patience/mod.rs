@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// The longest wait. Test machines are slow.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits in an asynchronous test.
 pub async fn wait_for(what: &str, mut is: impl AsyncFnMut() -> bool) {
