@@ -78,7 +78,7 @@ pub(super) struct AgentContext {
     pub(super) events: Queue,
     memory: Mutex<HashMap<(String, String), Memory>>,
     /// Id of this cluster, once it was read; `None` if the agent may not read it.
-    pub(super) cluster_id: OnceLock<Option<String>>,
+    pub(super) cluster_id: OnceLock<String>,
 }
 
 /// What the agent remembers of one object between two reconciles: only when something began, and nothing that could make

@@ -241,8 +241,8 @@ async fn write(
 /// certificates, a former server list, fewer replicas, or a Service of former servers.
 fn as_observed(mut value: Value, live: Option<&DynamicObject>) -> Value {
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        // The API server creates an object with version 0 only if none of that name exists.
-        let version = live.map_or_else(|| Some("0".to_owned()), ResourceExt::resource_version);
+        // No object has version 1: an empty etcd begins with it. Version 0 would mean any version.
+        let version = live.map_or_else(|| Some("1".to_owned()), ResourceExt::resource_version);
         meta.insert("resourceVersion".to_owned(), json!(version));
         meta.extend(live.map(|live| ("uid".to_owned(), json!(live.uid()))));
     }
@@ -263,7 +263,7 @@ mod tests {
     fn every_write_rests_on_what_the_agent_observed() {
         for kind in Kind::ALL {
             let value = json!({ "kind": kind.name(), "metadata": { "name": "zk" } });
-            assert_eq!(as_observed(value.clone(), None)["metadata"], json!({ "name": "zk", "resourceVersion": "0" }));
+            assert_eq!(as_observed(value.clone(), None)["metadata"], json!({ "name": "zk", "resourceVersion": "1" }));
             let live = json!({ "metadata": { "name": "zk", "uid": "u", "resourceVersion": "7" } });
             let live: DynamicObject = serde_json::from_value(live).unwrap();
             let expected = json!({ "name": "zk", "uid": "u", "resourceVersion": "7" });

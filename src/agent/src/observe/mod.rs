@@ -131,20 +131,20 @@ fn cluster_name(object: &ZooKeeper, context: &AgentContext) -> Option<String> {
     accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
 }
 
-/// The id that Karmada stores when the cluster joins, read once. An agent without that right reports none.
+/// The id that Karmada stores when the cluster joins. An agent without that right reports none.
 async fn cluster_id(context: &AgentContext) -> Result<Option<String>, Error> {
     if let Some(known) = context.cluster_id.get() {
-        return Ok(known.clone());
+        return Ok(Some(known.clone()));
     }
     let namespaces: Api<Namespace> = Api::all(context.client.clone());
     let id = match namespaces.get_metadata_opt("kube-system").await {
         // A new API server creates it a moment later.
-        Ok(None) => return Ok(None),
-        Ok(Some(namespace)) => namespace.uid(),
+        Ok(namespace) => namespace.and_then(|namespace| namespace.uid()),
+        // The right may come later.
         Err(error) if is_forbidden(&error) => None,
         Err(error) => return Err(error).during(|| "reading the namespace kube-system".to_owned()),
     };
-    Ok(context.cluster_id.get_or_init(|| id).clone())
+    Ok(id.map(|id| context.cluster_id.get_or_init(|| id).clone()))
 }
 
 fn name_conflicts(memory: &Memory) -> Vec<Cause> {

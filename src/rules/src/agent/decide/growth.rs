@@ -77,7 +77,7 @@ fn grows(ensemble: &LocalEnsemble<'_>, claim: &Claim) -> String {
 pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
     let class = claim.size.class.as_deref().unwrap_or_default();
     let message = format!(
-        "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No volume has changed. Set \
+        "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No further volume changes until then. Set \
          allowVolumeExpansion in storage class {class} if its driver can grow volumes, or correct what the message names. \
          Otherwise move the servers to a cluster whose class can",
         claim.name
