@@ -241,10 +241,10 @@ reasons! {
     BootstrapSuspended, Progressing = True; Do("Wait for the clusters named. Abandon a cluster that never comes back");
     /// The operator waits for the report of an agent before it changes anything.
     ClusterNotReported, Progressing = True; Do("Check that agents run in the clusters named, and read their logs");
-    /// The agents check the network before the first server starts.
+    /// The agents check the network before the first server starts, or before a cluster joins.
     NetworkUnchecked, Progressing = True;
         Do("Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`");
-    /// A cluster does not reach a name or a port of another cluster, so no server starts.
+    /// A cluster does not reach a name or a port of another cluster, so no server starts, or no cluster joins.
     NetworkBroken, Progressing = False;
         Do("Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md");
     /// The last record is rolled out.
@@ -258,7 +258,7 @@ reasons! {
         Do("Restore the clusters named (`kubectl get clusters`). Their servers may still run");
     /// The last report of a cluster is of another cluster of the same name, which Karmada still reads, or had before.
     OtherClusterReported, Progressing = False, Degraded = True;
-        Do("Restart karmada-controller-manager, or karmada-agent in a Pull cluster. If it lasts, let the cluster named leave and join again. See docs/how-to/lost-cluster.md");
+        Do("Restart karmada-controller-manager, or karmada-agent in a Pull cluster. If it lasts, correct `spec.id` of the Cluster in Karmada, as docs/how-to/lost-cluster.md says. Do not let the cluster leave: Karmada would delete its servers and volumes");
     /// A cluster reports that it cannot complete its change.
     ClusterFailed, Progressing = False;
         Do("The message comes from the cluster. Correct the spec: the correction starts in that cluster");
