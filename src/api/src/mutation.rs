@@ -157,7 +157,7 @@ mutations! {
     }
     /// Variants of `rollout::advance::preflight`.
     PREFLIGHT {
-        /// S12: the first server starts although a cluster has not passed the network check.
+        /// S12: the first server starts, or a cluster joins, although a cluster has not passed the network check.
         SkipPreflight,
     }
     /// Variants of `runtime::election`.

@@ -1,4 +1,5 @@
-//! The network check before the first server of an ensemble starts: what the operator requests, and what agents report.
+//! The network check before the first server of an ensemble starts, and before a cluster joins one: what the operator requests,
+//! and what agents report.
 
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
@@ -7,14 +8,15 @@ use serde::{Deserialize, Serialize};
 /// When the network between the clusters is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PreflightMode {
-    /// No server starts before every cluster reaches every other one by name, on every port of a server.
+    /// No server starts, and no cluster joins, before every cluster reaches every other one by name, on every port of a
+    /// server.
     #[default]
     Required,
     /// Servers start without a check.
     Skip,
 }
 
-/// Request to check the network before the first server starts.
+/// Request to check the network before the first server starts, or before clusters join.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Preflight {
@@ -24,21 +26,25 @@ pub struct Preflight {
     /// Incarnation of the ensemble.
     #[schemars(length(min = 1, max = 10))]
     pub incarnation: String,
-    /// Name of the first server of each cluster.
+    /// A name in each cluster: that of its first server, or of the next one if servers run there.
     #[schemars(length(max = 254))]
     pub names: Vec<ServerName>,
 }
 
-/// Name of the first server of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+/// Name in a cluster that no server has yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerName {
     /// Karmada's name of the cluster.
     #[schemars(length(min = 1, max = 48))]
     pub cluster: String,
-    /// Name by which the servers of all clusters reach the first server of the cluster.
+    /// Name by which the servers of all clusters would reach it.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
+    /// Ordinal of the server in its cluster. Absent for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 254))]
+    pub ordinal: Option<i32>,
 }
 
 /// Result of the network check of one cluster. The check has passed if there is neither a failure nor a problem.

@@ -86,7 +86,7 @@ pub struct ZooKeeperSpec {
     /// change restarts no server by itself: the specs of the clusters carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Request to check the network before the first server starts. Absent once a server list exists.
+    /// Request to check the network, before the first server starts and before clusters join. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preflight: Option<Preflight>,
     /// Server list of the ensemble, and its phase. A change changes membership. If empty, the agent changes nothing.

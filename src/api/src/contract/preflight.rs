@@ -1,4 +1,4 @@
-//! The network check before the first server starts: the hash of a request, and what probes say to each other.
+//! The network check: the hash of a request, and what probes say to each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -58,12 +58,12 @@ fn round_of(request: &Preflight) -> serde_json::Result<String> {
     short_hash(&(&request.incarnation, &request.names))
 }
 
-/// A name that would belong to a server, and that no server has. `None` if the name of the first server does not contain that of
-/// its pod.
+/// A name that would belong to a server, and that no server has. `None` if the name of a server does not contain that of its pod.
 #[must_use]
 pub fn impossible_name(host: &str, incarnation: &str) -> Option<String> {
-    let pod = format!("{incarnation}-0");
-    host.contains(&pod).then(|| host.replacen(&pod, &format!("{incarnation}-none"), 1))
+    let (before, after) = host.split_once(&format!("{incarnation}-"))?;
+    let rest = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    (rest.len() < after.len()).then(|| format!("{before}{incarnation}-none{rest}"))
 }
 
 /// The line that the probe of a cluster sends to each connection.
@@ -106,6 +106,7 @@ mod tests {
         "zk-abc123-0.m1.zk-abc123.ns.svc.clusterset.local",
         Some("zk-abc123-none.m1.zk-abc123.ns.svc.clusterset.local")
     )]
+    #[case::next("zk-abc123-12.m1.zk-abc123.ns", Some("zk-abc123-none.m1.zk-abc123.ns"))]
     #[case::custom("m1-zk-abc123-0.example.org", Some("m1-zk-abc123-none.example.org"))]
     #[case::without_the_pod("m1.example.org", None)]
     fn no_server_has_the_impossible_name(#[case] host: &str, #[case] expected: Option<&str>) {
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_changed_request_does_not_match_its_round() {
-        let name = ServerName { cluster: "m1".into(), host: "zk-abc123-0.m1".into() };
+        let name = ServerName { cluster: "m1".into(), host: "zk-abc123-0.m1".into(), ordinal: None };
         let whole = request("abc123", vec![name]).unwrap();
         assert!(is_intact(&whole));
         assert!(!is_intact(&Preflight { names: Vec::new(), ..whole.clone() }));

@@ -22,15 +22,15 @@ pub fn hash_matches(spec: &Value) -> bool {
     stored.is_some_and(|stored| spec_hash_of(spec, generation_of(stored)).is_ok_and(|computed| computed == stored))
 }
 
-/// The spec hash: the generation, and the hash of generation and spec. The fields `specHash`, `ensemble` and `dependencies`
-/// are not part of it.
+/// The spec hash: the generation, and the hash of generation and spec. The fields `specHash`, `ensemble`, `preflight` and
+/// `dependencies` are not part of it.
 ///
 /// # Errors
 /// As [`hash`].
 pub fn spec_hash_of(spec: &Value, generation: i64) -> serde_json::Result<String> {
     let mut value = spec.clone();
     if let Some(members) = value.as_object_mut() {
-        for excluded in ["specHash", "ensemble", "dependencies"] {
+        for excluded in ["specHash", "ensemble", "preflight", "dependencies"] {
             members.remove(excluded);
         }
     }

@@ -27,7 +27,7 @@ use mczk_server::{
 /// Time in which connections end.
 const END: Duration = Duration::from_secs(1);
 
-/// Checks the network before the first server starts: answers as the first server of a cluster, and tries those of all clusters.
+/// Checks the network before servers start: answers as a server of a cluster, and tries the names of all clusters.
 ///
 /// The agent runs it in a pod of its own, and reads the results on port 8080.
 #[derive(Debug, Args)]
@@ -38,8 +38,8 @@ pub(crate) struct Probe {
     /// Karmada's name of this cluster
     #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     cluster: String,
-    /// Cluster and name of its first server; once for each cluster
-    #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST", value_delimiter = ',', required = true, value_parser = target)]
+    /// Cluster, name of a server there, and its ordinal if it is not the first one; once for each cluster
+    #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST[/ORDINAL]", value_delimiter = ',', required = true, value_parser = target)]
     targets: Vec<ServerName>,
     /// Address of all ports; :: means IPv6 and IPv4
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "::")]
@@ -52,12 +52,16 @@ pub(crate) struct Probe {
 }
 
 fn target(text: &str) -> Result<ServerName, String> {
-    match text.split_once('=') {
-        Some((cluster, host)) if !cluster.is_empty() && !host.is_empty() => {
-            Ok(ServerName { cluster: cluster.to_owned(), host: host.to_owned() })
-        }
-        _ => Err("write CLUSTER=HOST".to_owned()),
-    }
+    let parsed = || {
+        let (cluster, name) = text.split_once('=')?;
+        let (host, ordinal) = match name.split_once('/') {
+            Some((host, ordinal)) => (host, Some(ordinal.parse().ok()?)),
+            None => (name, None),
+        };
+        let name = ServerName { cluster: cluster.to_owned(), host: host.to_owned(), ordinal };
+        (!cluster.is_empty() && !host.is_empty()).then_some(name)
+    };
+    parsed().ok_or_else(|| "write CLUSTER=HOST or CLUSTER=HOST/ORDINAL".to_owned())
 }
 
 impl Probe {

@@ -7,7 +7,7 @@
 //! - the clusters whose object is known to be the operator's own: Karmada may overwrite it. Elsewhere it overwrites nothing,
 //!   as the template says.
 //! - each cluster in use: its whole `/spec`, so that a change of the template reaches it only at its position in the rollout.
-//! - only before the first server list: all clusters: `/spec/preflight`, the request to check the network.
+//! - before the first server list, and before clusters join: all clusters: `/spec/preflight`, the request to check the network.
 //! - all clusters: `/spec/ensemble`. Membership belongs to the ensemble: a server list that reached one cluster after the
 //!   other would deadlock growth and migration.
 
@@ -40,7 +40,7 @@ pub struct Overrides {
     pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
     /// The server list, for all clusters.
     pub ensemble: Ensemble,
-    /// The request to check the network, for all clusters. Only a policy without a server list has it.
+    /// The request to check the network, for all clusters.
     pub preflight: Option<Preflight>,
     /// Clusters whose object is known to be the operator's own.
     pub owned: BTreeSet<String>,
@@ -101,7 +101,7 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
         total += bytes;
         rules.push(rule(Some(vec![cluster.clone()]), "replace", "/spec", value));
     }
-    if let Some(request) = overrides.preflight.as_ref().filter(|_| overrides.ensemble == Ensemble::default()) {
+    if let Some(request) = &overrides.preflight {
         let value = serde_json::to_value(request)?;
         total += value.to_string().len();
         // The template has no request, and `replace` would fail.
@@ -238,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_to_check_the_network_ends_with_the_first_server_list() {
+    fn a_request_to_check_the_network_is_read_back_with_and_without_servers() {
         let request = preflight::request("abc123", Vec::new()).unwrap();
-        let before = Overrides { preflight: Some(request.clone()), ..Overrides::default() };
-        assert_eq!(read(&write("n", "zoo", &before).unwrap()), before);
-        let after = write("n", "zoo", &Overrides { preflight: Some(request), ..overrides() }).unwrap();
-        assert_eq!(read(&after), overrides());
+        for whole in [Overrides::default(), overrides()] {
+            let requested = Overrides { preflight: Some(request.clone()), ..whole };
+            assert_eq!(read(&write("n", "zoo", &requested).unwrap()), requested);
+        }
     }
 
     #[test]

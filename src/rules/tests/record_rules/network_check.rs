@@ -177,3 +177,101 @@ fn the_request_names_the_first_server_of_each_cluster() {
     let names: Vec<Value> = names.map(|(cluster, id)| json!({ "cluster": cluster, "host": host(id) })).into();
     assert_eq!(request["names"], json!(names));
 }
+
+/// A running ensemble of m1, m2 and m3, when a server moves from m2 to m4, which joins.
+fn joining() -> World {
+    let mut world = World::done(&json!({}));
+    world.edit("/network/preflight", &json!("Required"));
+    world.settle();
+    assert_eq!(request(&world.plan()), None, "no cluster joins");
+    world.place(&[("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)]);
+    world.pass();
+    world
+}
+
+/// Lets clusters report the round that is requested.
+fn answer(world: &mut World, reports: &[(&str, Value)]) {
+    let round = request(&world.plan()).expect("a request")["round"].clone();
+    for (cluster, report) in reports {
+        let mut report = report.clone();
+        report["round"] = round.clone();
+        world.report(cluster)["preflight"] = report;
+    }
+}
+
+fn has_joined(plan: &Plan) -> bool {
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    override_rules::read(&policy.spec).ensemble.servers.iter().any(|server| server.cluster == "m4")
+}
+
+#[rstest]
+#[case::no_report(passed(&["m1", "m2", "m3"]), "NetworkUnchecked", "clusters: m4. No cluster joins, and no server moves before it")]
+#[case::port_blocked(
+    [passed(&["m1", "m2", "m4"]), vec![("m3", problem("m4", &json!({ "problem": "LargePacketsLost", "port": 2888 })))]].concat(),
+    "NetworkBroken", "No cluster joins, and no server moves. Clusters do not reach each other: m3 to m4"
+)]
+fn no_cluster_joins_before_every_cluster_has_passed_the_check(
+    #[case] reports: Vec<(&str, Value)>,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let mut world = joining();
+    answer(&mut world, &reports);
+    let before = world.ids();
+    let plan = world.plan();
+    let progressing = progressing(&plan);
+    assert_eq!(progressing.0, reason);
+    assert!(progressing.1.contains(message), "{}", progressing.1);
+    assert!(
+        Mutation::with(Some(Mutation::SkipPreflight), || has_joined(&world.plan())),
+        "the broken rule lets it join"
+    );
+    // What concerns no new cluster goes on.
+    world.image("zoo:2");
+    for _ in 0..20 {
+        world.tick();
+    }
+    assert_eq!(world.ids(), before, "no server moves, and no time alone lets one join");
+    assert!(world.images().contains("zoo:2"), "{}", world.images());
+    world.edit("/network/preflight", &json!("Skip"));
+    world.settle();
+    assert!(has_joined(&world.plan()), "the user skips the check");
+}
+
+#[test]
+fn a_cluster_joins_with_the_end_of_its_check() {
+    let mut world = joining();
+    let names = request(&world.plan()).unwrap()["names"].clone();
+    let place = |name: &Value| (name["cluster"].as_str().unwrap().to_owned(), name["ordinal"].clone());
+    let expected = [("m1", json!(2)), ("m2", json!(2)), ("m3", json!(1)), ("m4", Value::Null)];
+    assert_eq!(
+        names.as_array().unwrap().iter().map(place).collect::<Vec<_>>(),
+        expected.map(|(name, ordinal)| (name.to_owned(), ordinal)),
+        "names that no server has"
+    );
+    answer(&mut world, &passed(&["m1", "m2", "m3", "m4"]));
+    let plan = world.plan();
+    assert!(has_joined(&plan));
+    assert_eq!(request(&plan), None);
+    world.write(&plan);
+    world.settle();
+    assert_eq!(world.ids().len(), 5);
+    assert_eq!(request(&world.plan()), None);
+}
+
+/// The loss of a cluster must not hold up the one that takes its place.
+#[test]
+fn a_cluster_of_the_ensemble_that_is_unreachable_takes_no_part() {
+    let mut world = joining();
+    world.unreachable(&["m3"]);
+    let names = request(&world.plan()).unwrap()["names"].clone();
+    assert_eq!(names.as_array().unwrap().iter().map(|name| &name["cluster"]).collect::<Vec<_>>(), ["m1", "m2", "m4"]);
+    answer(&mut world, &passed(&["m1", "m2", "m4"]));
+    assert_ne!(progressing(&world.plan()).0, "NetworkUnchecked");
+    world.unreachable(&[]);
+    answer(&mut world, &passed(&["m1", "m2", "m3", "m4"]));
+    world.unreachable(&["m4"]);
+    let (reason, message) = progressing(&world.plan());
+    assert_eq!(reason, "NetworkUnchecked");
+    assert!(message.contains("m4 (") && !has_joined(&world.plan()), "{message}");
+}

@@ -21,7 +21,7 @@ const MAX_ADDRESSES: usize = 16;
 pub struct Targets {
     /// Incarnation of the ensemble.
     pub incarnation: String,
-    /// Name of the first server of each cluster.
+    /// A name in each cluster.
     pub names: Vec<ServerName>,
     /// Source of addresses.
     pub resolver: Resolver,
@@ -164,7 +164,8 @@ mod tests {
         let resolver = Resolver::File(hosts.clone());
         let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver };
         let found = async |cluster: &str| {
-            let name = ServerName { cluster: cluster.into(), host: format!("{cluster}-abc123-0.example") };
+            let name =
+                ServerName { cluster: cluster.into(), host: format!("{cluster}-abc123-0.example"), ordinal: None };
             let problems = problems(&targets, &name).await.into_iter();
             problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
         };

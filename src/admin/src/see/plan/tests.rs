@@ -97,7 +97,11 @@ pub(crate) fn written(mut observed: Observed, plan: Planned) -> Observed {
 fn passed() -> Value {
     let id = naming::incarnation("u", 0);
     let naming = Naming { name: "zk", namespace: "n", incarnation: &id, names: None };
-    let name = |cluster: &str| ServerName { cluster: cluster.to_owned(), host: naming.host(cluster, Role::Voter, 0) };
+    let name = |cluster: &str| ServerName {
+        cluster: cluster.to_owned(),
+        host: naming.host(cluster, Role::Voter, 0),
+        ordinal: None,
+    };
     let request = preflight::request(&id, ["m1", "m2", "m3"].map(name).into()).unwrap();
     json!({ "round": request.round })
 }

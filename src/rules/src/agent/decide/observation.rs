@@ -14,6 +14,7 @@ use crate::agent::{
 use mczk_api::{
     ZooKeeper,
     contract::{cause::Cause, control_api::ServerReport},
+    preflight::Preflight,
     tls::EnsembleTls,
     zookeeper::{Ensemble, Role},
 };
@@ -172,6 +173,21 @@ impl Observation {
         self.servers.iter().any(|(of, _)| of == incarnation)
             || self.sets.iter().any(|set| set.incarnation == incarnation)
             || self.claims.iter().any(|claim| claim.incarnation == incarnation)
+    }
+
+    /// True if servers of an incarnation are here, or are about to be.
+    pub(crate) fn has_servers(&self, incarnation: &str) -> bool {
+        self.servers.iter().any(|(of, _)| of == incarnation)
+            || self.sets.iter().any(|set| set.incarnation == incarnation && set.replicas > 0)
+    }
+
+    /// True if a voter here has, or is about to have, the name that a request of the network check has for this cluster.
+    pub(crate) fn has_server_named_in(&self, request: &Preflight) -> bool {
+        let own = request.names.iter().find(|name| self.cluster.as_ref() == Some(&name.cluster));
+        let ordinal = own.and_then(|own| own.ordinal).unwrap_or(0);
+        let of = |incarnation: &str, role: Role| incarnation == request.incarnation && role == Role::Voter;
+        self.servers.iter().any(|(id, server)| of(id, server.role) && server.ordinal == ordinal)
+            || self.sets.iter().any(|set| of(&set.incarnation, set.role) && set.replicas > ordinal)
     }
 
     /// The source of rendered objects, for these numbers of servers.

@@ -1,4 +1,5 @@
-//! The probe: a pod that stands for the first server of this cluster while the network is checked.
+//! The probe: a pod that stands for a server of this cluster while the network is checked: the first one, or the next one if
+//! servers run here.
 //!
 //! It has the name of that server, so that the very name is checked, and Kubernetes cannot start the server beside it. It lacks
 //! the label of a role: no StatefulSet adopts it, and it counts as no server. It mounts nothing.
@@ -69,7 +70,8 @@ pub(crate) fn pod(source: &Source<'_>, request: &Preflight, owner: Option<&Value
     labels.extend(source.labels().into_iter().map(|(key, value)| (key.to_owned(), value)));
     labels.insert(PREFLIGHT_LABEL.to_owned(), "true".to_owned());
     labels.remove(ROLE_LABEL);
-    let name = format!("{}-0", source.base());
+    let own = request.names.iter().find(|name| name.cluster == source.cluster);
+    let name = format!("{}-{}", source.base(), own.and_then(|own| own.ordinal).unwrap_or(0));
     let mut pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -107,7 +109,10 @@ fn spec(source: &Source<'_>, template: &ServerTemplate, request: &Preflight, nam
         format!("--incarnation={}", request.incarnation),
         format!("--cluster={}", source.cluster),
     ];
-    arguments.extend(request.names.iter().map(|name| format!("--target={}={}", name.cluster, name.host)));
+    arguments.extend(request.names.iter().map(|name| {
+        let ordinal = name.ordinal.map(|ordinal| format!("/{ordinal}")).unwrap_or_default();
+        format!("--target={}={}{ordinal}", name.cluster, name.host)
+    }));
     let servers =
         [("quorum", QUORUM_PORT), ("election", ELECTION_PORT), ("probe", PROBE_PORT), ("control", CONTROL_PORT)];
     let ports = client_ports(source.spec.tls.client.as_ref()).iter().copied().chain(servers);

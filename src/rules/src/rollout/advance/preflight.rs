@@ -1,20 +1,29 @@
-//! S12: no first server starts before every cluster reaches every other one by name, on every port of a server.
+//! S12: no first server starts, and no cluster joins, before every cluster reaches every other one by name, on every port of a
+//! server.
 //!
-//! The request follows from the schedule and the names alone, so the operator keeps no state of the check. Its round identifies
-//! it: reports of another round do not count.
+//! The request follows from schedule, server list and names alone, so the operator keeps no state of the check. Its round
+//! identifies it: reports of another round do not count.
 
 use std::collections::BTreeSet;
 
-use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, report::ClusterReport, scheduled::Scheduled};
+use crate::rollout::{
+    advance::{inputs::Inputs, server_list::Target},
+    override_rules::Overrides,
+    report::ClusterReport,
+    scheduled::Scheduled,
+};
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, mesh, preflight},
     mutation::broken,
     preflight::{NetworkProblem, Preflight, PreflightReport, ProblemKind, ServerName},
-    zookeeper::Role,
+    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
 };
 
 /// Most problems that a message names.
 const MAX_NAMED: usize = 3;
+/// What waits for the check.
+const FIRST: &str = "No server starts";
+const JOINS: &str = "No cluster joins, and no server moves";
 /// What a user can do without mending the network.
 const SKIP: &str = "or set spec.network.preflight to Skip";
 
@@ -45,31 +54,61 @@ impl Inputs<'_> {
         overrides.ensemble.servers.is_empty() && overrides.cluster_specs.is_empty() && !self.quorum.formed
     }
 
-    /// Requests the check, unless it has passed or the user skips it.
+    /// Requests the check of the clusters that the first servers start in, unless the user skips it.
     pub(super) fn check_network(&self, schedule: &[Scheduled]) -> serde_json::Result<NetworkCheck> {
+        let names = schedule.iter().map(|scheduled| self.unused_name(&scheduled.cluster, [].iter())).collect();
+        self.check(names, FIRST)
+    }
+
+    /// Requests the check before clusters join a running ensemble, and keeps its servers until the check has passed. The rest of
+    /// the rollout goes on: certificates must not expire for a cluster that does not join.
+    ///
+    /// A cluster of the ensemble that Karmada does not reach takes no part: else its loss would hold up the one that replaces it.
+    /// The request stays until the list has the new clusters, because the results end with it.
+    pub(super) fn check_joining(&self, target: Target, list: &Ensemble) -> serde_json::Result<(Target, NetworkCheck)> {
+        let joins = target.schedule.iter().any(|scheduled| !is_listed(list, &scheduled.cluster));
+        if list.servers.is_empty() || list.phase != EnsemblePhase::Running || !joins {
+            return Ok((target, NetworkCheck::default()));
+        }
+        let takes_part = |cluster: &&String| !is_listed(list, cluster) || self.is_reachable(cluster);
+        let clusters = target.schedule.iter().map(|scheduled| &scheduled.cluster).filter(takes_part);
+        let name = |cluster: &String| {
+            // The first server of a cluster that joins does not run yet.
+            let planned = target.servers.iter().filter(|_| is_listed(list, cluster));
+            self.unused_name(cluster, list.servers.iter().chain(planned))
+        };
+        let checked = self.check(clusters.map(name).collect(), JOINS)?;
+        let target = if checked.cause.is_some() { target.without_changes(list) } else { target };
+        Ok((target, checked))
+    }
+
+    /// The name after those of these servers in a cluster: that of its first server if it has none.
+    fn unused_name<'a>(&self, cluster: &str, servers: impl Iterator<Item = &'a Server>) -> ServerName {
+        let voters = servers.filter(|server| server.cluster == cluster && server.role == Role::Voter);
+        let ordinal = voters.map(|server| server.ordinal + 1).max();
+        let host = self.naming.host(cluster, Role::Voter, ordinal.unwrap_or(0));
+        ServerName { cluster: cluster.to_owned(), host, ordinal }
+    }
+
+    fn check(&self, mut names: Vec<ServerName>, held: &str) -> serde_json::Result<NetworkCheck> {
         if !self.known.checks_network() {
             return Ok(NetworkCheck::default());
         }
-        let names = schedule.iter().map(|scheduled| ServerName {
-            cluster: scheduled.cluster.clone(),
-            host: self.naming.host(&scheduled.cluster, Role::Voter, 0),
-        });
-        let mut names: Vec<ServerName> = names.collect();
         // Karmada's order is not stable, and another order would be another round.
         names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         let request = preflight::request(self.naming.incarnation, names)?;
         let clusters = request.names.iter().map(|name| name.cluster.as_str());
         let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
-            Checked::Passed => return Ok(NetworkCheck::default()),
-            _ if broken!(SkipPreflight) => return Ok(NetworkCheck::default()),
+            _ if broken!(SkipPreflight) => None,
+            Checked::Passed => None,
             Checked::Unreported(clusters) => {
-                Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters)))
+                Some(Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters), held)))
             }
             Checked::Broken(problems, unnamed, meshes) => {
-                Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes))
+                Some(Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes, held)))
             }
         };
-        Ok(NetworkCheck { request: Some(request), cause: Some(cause) })
+        Ok(NetworkCheck { request: Some(request), cause })
     }
 
     /// The clusters without a result, with what the control plane knows of the cause.
@@ -87,6 +126,11 @@ impl Inputs<'_> {
     fn result(&self, cluster: &str, round: &str) -> Option<&PreflightReport> {
         self.fresh_status(cluster)?.preflight.as_ref().filter(|report| report.round == round)
     }
+}
+
+/// True if a server list has servers in a cluster.
+fn is_listed(list: &Ensemble, cluster: &str) -> bool {
+    list.servers.iter().any(|server| server.cluster == cluster)
 }
 
 /// The result of all clusters.
@@ -118,14 +162,14 @@ fn checked<'a>(
     }
 }
 
-fn unreported(clusters: &[(String, Option<String>)]) -> String {
+fn unreported(clusters: &[(String, Option<String>)], held: &str) -> String {
     let name = |(cluster, failure): &(String, Option<String>)| match failure {
         Some(failure) => format!("{cluster} ({failure})"),
         None => cluster.clone(),
     };
     let named: Vec<String> = clusters.iter().take(MAX_NAMED).map(name).collect();
     format!(
-        "Waiting for the network check of these clusters: {}{}. No server starts before it. If it lasts, run `mczk register` and upgrade their agents (mczk agent), {SKIP}",
+        "Waiting for the network check of these clusters: {}{}. {held} before it. If it lasts, run `mczk register` and upgrade their agents (mczk agent), {SKIP}",
         named.join(", "),
         more(clusters.len())
     )
@@ -144,7 +188,7 @@ const fn remedy(kind: ProblemKind) -> Option<&'static str> {
     }
 }
 
-fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTreeSet<String>) -> String {
+fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTreeSet<String>, held: &str) -> String {
     let name = |(from, problem): &(String, NetworkProblem)| {
         let port = problem.port.map(|port| format!(" port {port}")).unwrap_or_default();
         let answered = problem.answered.as_ref().map(|cluster| format!(" (cluster {cluster} answers)"));
@@ -161,7 +205,7 @@ fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTre
     let remedies =
         kinds.into_iter().filter_map(remedy).map(str::to_owned).chain(meshes.iter().map(|own| mesh::remedy(own)));
     let mut sentences = vec![format!(
-        "No server starts, because clusters do not reach each other: {}{}",
+        "{held}. Clusters do not reach each other: {}{}",
         named.join("; "),
         more(problems.len() + unnamed)
     )];

@@ -42,6 +42,12 @@ pub(in crate::rollout) fn roll(
         }
     };
     draft.steps.add(PlanStep::ServerIds, StepReport::Done);
+    let (target, checked) = inputs.check_joining(target, &draft.overrides.ensemble)?;
+    let joining = checked.request.is_some();
+    draft.overrides.preflight = checked.request;
+    if joining {
+        draft.steps.add(PlanStep::Network, StepReport::waits(checked.cause));
+    }
     let desired = inputs.desired_specs(&target, &draft.overrides)?;
     let inputs = Inputs { desired, ..inputs };
     let (draft, may_start) = check_start(&inputs, &target, draft)?;
@@ -49,14 +55,12 @@ pub(in crate::rollout) fn roll(
     Ok((draft, inputs.desired))
 }
 
-/// True if the rollout may go on: servers have certificates, and nothing forbids the first start. Without a first start no network
-/// check is requested.
+/// True if the rollout may go on: servers have certificates, and nothing forbids the first start.
 fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_json::Result<(Draft, bool)> {
     if inputs.lacks_certificates(target, &draft.overrides) {
         draft.steps.add(PlanStep::Certificates, StepReport::Waits(waiting_for_certificates()));
         return Ok((draft, false));
     }
-    draft.overrides.preflight = None;
     if !inputs.is_first_start(&draft.overrides) {
         return Ok((draft, true));
     }
@@ -67,8 +71,9 @@ fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_
         return Ok((draft, false));
     }
     let checked = inputs.check_network(&target.schedule)?;
-    draft.overrides.preflight = checked.request;
     let waits = draft.steps.add(PlanStep::Network, StepReport::waits(checked.cause));
+    // A check that has passed ends with the first server list, which this pass writes.
+    draft.overrides.preflight = checked.request.filter(|_| waits);
     Ok((draft, !waits))
 }
 
@@ -84,6 +89,7 @@ fn change(inputs: &Inputs<'_>, target: Target, mut draft: Draft) -> serde_json::
     start_record(inputs, next, &mut draft);
     if list_changes && list_may_change && draft.is_deploying() {
         draft.overrides.ensemble = inputs.next_list(target, &draft.overrides.ensemble)?;
+        draft.overrides.preflight = None;
     }
     let waits = (list_changes && !list_may_change).then(waiting_for_quorum);
     draft.steps.add(PlanStep::ServerList, StepReport::waits(waits));

@@ -31,6 +31,13 @@ pub(super) struct Target {
     pub(super) tls: Option<EnsembleTls>,
 }
 
+impl Target {
+    /// The servers of the list, and what of the schedule goes with them.
+    pub(super) fn without_changes(self, list: &Ensemble) -> Self {
+        Self { schedule: frozen_schedule(list, &self.schedule), servers: list.servers.clone(), ..self }
+    }
+}
+
 impl Inputs<'_> {
     /// The servers of the next list.
     ///
@@ -53,11 +60,8 @@ impl Inputs<'_> {
             && !broken!(ListDuringBootstrap);
         // Certificates come with the list; not while it is frozen.
         let tls = self.tls.clone().filter(|_| !frozen).or_else(|| list.tls.clone());
-        Ok(if frozen {
-            Target { frozen, schedule: frozen_schedule(list, schedule), servers: list.servers.clone(), tls }
-        } else {
-            Target { frozen, schedule: schedule.to_vec(), servers, tls }
-        })
+        let target = Target { frozen, schedule: schedule.to_vec(), servers, tls };
+        Ok(if frozen { target.without_changes(list) } else { target })
     }
 
     /// True if the list of the policy is not the one that the ensemble should have. It may also be older than a reported

@@ -1,7 +1,7 @@
-//! Step: the network check before the first server starts.
+//! Step: the network check before the first server starts, and before clusters join.
 //!
-//! The agent runs one probe while the operator requests the check, and none in any other case. It never runs one where a
-//! server of the incarnation has been. [`report`] keeps what it reports within the bounds of the schema.
+//! The agent runs one probe while the operator requests the check, and none in any other case. Before the first server it never
+//! runs one where a server of the incarnation has been. Beside servers the probe has a name that none of them has. [`report`] keeps what it reports within the bounds of the schema.
 
 mod report;
 
@@ -18,7 +18,7 @@ use mczk_api::{
     ZooKeeper,
     contract::{labels::KARMADA_MANAGED_LABEL, mesh::remedy, preflight::is_intact},
     preflight::{Preflight, PreflightReport},
-    zookeeper::Ensemble,
+    zookeeper::{Ensemble, EnsemblePhase},
 };
 
 /// Most clusters that a message names.
@@ -54,6 +54,9 @@ pub(super) fn plan(observation: &Observation) -> ProbePlan {
             ProbePlan { remove: remove(), report: Some(report::failed(request, &why)), ..ProbePlan::default() }
         }
         Wanted::Probe(request) => match rendered(observation, request) {
+            Ok((_, pod)) if observation.has_servers(&request.incarnation) => {
+                run(observation, request, (Vec::new(), pod))
+            }
             Ok(rendered) => run(observation, request, rendered),
             Err(error) => {
                 let report = report::failed(request, &format!("The agent cannot make the pod of a probe: {error}"));
@@ -112,8 +115,8 @@ enum Wanted<'a> {
     Probe(&'a Preflight),
 }
 
-/// What the agent does with the request. It runs a probe only if Karmada manages the object, no server list has
-/// arrived, and no server of the incarnation has ever been here.
+/// What the agent does with the request. It runs a probe only if Karmada manages the object. Without a server list, no server of
+/// the incarnation may ever have been here; with one, the ensemble runs, and no server has the name.
 fn wanted(observation: &Observation) -> Wanted<'_> {
     let object = &observation.object;
     let Some(request) = object.spec.preflight.as_ref().filter(|request| !request.round.is_empty()) else {
@@ -121,8 +124,10 @@ fn wanted(observation: &Observation) -> Wanted<'_> {
     };
     let accepted = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
     let is_known = accepted.is_some_and(|list| list.incarnation.as_ref() == Some(&request.incarnation));
-    let is_unassigned = object.spec.cluster.is_none() && object.spec.ensemble == Ensemble::default();
-    if !is_unassigned || is_known || !is_governed(object) {
+    let list = &object.spec.ensemble;
+    let is_first = *list == Ensemble::default() && object.spec.cluster.is_none() && !is_known;
+    let joins = list.phase == EnsemblePhase::Running && list.incarnation.as_ref() == Some(&request.incarnation);
+    if !(is_first || joins && !observation.has_server_named_in(request)) || !is_governed(object) {
         return Wanted::Nothing;
     }
     match refusal(observation, request) {
@@ -151,7 +156,7 @@ fn refusal(observation: &Observation, request: &Preflight) -> Option<String> {
             remedy_for_name(&observation.object, cluster)
         ));
     }
-    if observation.has_had_servers(incarnation) {
+    if observation.object.spec.ensemble == Ensemble::default() && observation.has_had_servers(incarnation) {
         return Some(format!(
             "Servers of incarnation {incarnation} have run here: volumes, pods or StatefulSets of them are left, but \
              no server list. Do not skip the network check"

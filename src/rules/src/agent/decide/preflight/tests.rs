@@ -21,7 +21,8 @@ use mczk_api::{
 };
 
 fn requested() -> Preflight {
-    let name = |cluster: &str| ServerName { cluster: cluster.into(), host: format!("zk-abc-0.{cluster}") };
+    let name =
+        |cluster: &str| ServerName { cluster: cluster.into(), host: format!("zk-abc-0.{cluster}"), ordinal: None };
     request("abc", vec![name("m1"), name("m2")]).unwrap()
 }
 
@@ -245,4 +246,51 @@ fn a_refused_pod_is_reported_and_tried_again() {
     let probes = decided(&observation).probes;
     assert!(probes.create.is_some());
     assert_eq!(probes.report.unwrap().failure.as_deref(), Some("Pod zk-abc123-0 is refused: exceeded quota"));
+}
+
+/// m2 joins m1, where two servers of the list run.
+fn join(ordinal: i32) -> Observation {
+    let name = |cluster: &str, ordinal: Option<i32>| ServerName {
+        cluster: cluster.into(),
+        host: format!("zk-abc-{}.{cluster}", ordinal.unwrap_or(0)),
+        ordinal,
+    };
+    let mut observation = asked();
+    let running = Ensemble { phase: EnsemblePhase::Running, ..list(1, &[1, 2]) };
+    observation.object.spec.ensemble = with_hash(running).unwrap();
+    observation.object.spec.preflight =
+        Some(request("abc", vec![name("m1", Some(ordinal)), name("m2", None)]).unwrap());
+    let set =
+        ServerSet { name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas: 2, revision: None };
+    observation.sets.push(set);
+    observation
+}
+
+/// The probe has a name beside those of the servers, whose objects it shares.
+#[rstest]
+#[case::the_next_name(2, Some("zk-abc-2"))]
+#[case::the_name_of_a_server(1, None)]
+fn a_probe_runs_beside_servers(#[case] ordinal: i32, #[case] expected: Option<&str>) {
+    let plan = plan(&join(ordinal));
+    let pod = plan.create;
+    assert_eq!(pod.as_ref().and_then(|pod| pod["metadata"]["name"].as_str()), expected);
+    assert_eq!((plan.objects.len(), plan.remove.len(), plan.report), (0, 0, None));
+    let target = json!("--target=m1=zk-abc-2.m1/2");
+    assert!(pod.is_none_or(|pod| pod["spec"]["containers"][0]["args"].as_array().unwrap().contains(&target)));
+}
+
+/// No list names the cluster that joins, so its probe brings what names it. Volumes of an earlier stay are no obstacle.
+#[test]
+fn a_probe_runs_where_a_cluster_joins() {
+    let mut observation = join(2);
+    observation.sets.clear();
+    observation.cluster = Some("m2".into());
+    observation.claims.push(claim("data-zk-abc-0", "abc"));
+    let decision = decided(&observation);
+    let pod = decision.probes.create.expect("a probe");
+    assert_eq!(pod["metadata"]["name"], "zk-abc-0");
+    assert_eq!((decision.probes.objects.len(), decision.finalizer, decision.replicas), (3, true, None));
+    assert!(decision.remove.is_empty());
+    observation.object.spec.ensemble.phase = EnsemblePhase::Decommissioning;
+    assert_eq!(plan(&observation), ProbePlan::default());
 }
