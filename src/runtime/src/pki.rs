@@ -8,6 +8,8 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::certificate::X509Certificate;
 
+use mczk_api::contract::certificate_expiry::Validity;
+
 /// How far clocks of other machines may be behind when they verify a new certificate. A start in the past costs no security,
 /// and a clock that was ahead when an authority was made would keep every server out until the other clocks arrive there.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(365 * 24);
@@ -102,12 +104,12 @@ pub fn identity(
     let read = |source| Error::Library { action: "cannot read the authority", source };
     let issuer_key = KeyPair::from_pem(authority_key).map_err(read)?;
     let der = first(authority)?;
-    let (begins, ends) = validity(&der)?;
+    let Validity { begin, end } = validity(&der)?;
     let issuer = Issuer::from_ca_cert_der(&der, issuer_key).map_err(read)?;
     let wanted = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
-    let mut params = params(common_name, now, wanted.min(ends))?;
+    let mut params = params(common_name, now, wanted.min(end))?;
     // As early as its authority: a machine whose clock is behind accepts it, and a clock that was once wrong does no harm.
-    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(begins)?;
+    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(begin)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
@@ -116,21 +118,24 @@ pub fn identity(
         .signed_by(&key, &issuer)
         .map_err(|source| Error::Library { action: "cannot sign the identity", source })?
         .pem();
-    Ok(Issued { certificate, key: key.serialize_pem(), not_after: wanted.min(ends) })
+    Ok(Issued { certificate, key: key.serialize_pem(), not_after: wanted.min(end) })
 }
 
 fn since_1970(time: Timestamp) -> Result<std::time::Duration, Error> {
     Ok(std::time::Duration::from_secs(u64::try_from(time.as_second()).map_err(|_| Error::Clock)?))
 }
 
-/// Start and end of the validity of a certificate.
-fn validity(der: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), Error> {
+/// Begin and end of the validity of a certificate.
+///
+/// # Errors
+/// If it cannot be parsed.
+pub fn validity(der: &CertificateDer<'_>) -> Result<Validity, Error> {
     let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
     let (_, certificate): (_, X509Certificate<'_>) =
         x509_parser::parse_x509_certificate(der).map_err(|error| unreadable(&error))?;
     let time = |seconds| Timestamp::from_second(seconds).map_err(|error| unreadable(&error));
     let validity = certificate.validity();
-    Ok((time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?))
+    Ok(Validity { begin: time(validity.not_before.timestamp())?, end: time(validity.not_after.timestamp())? })
 }
 
 /// The first certificate of a PEM.
@@ -143,11 +148,11 @@ fn first(pem: &str) -> Result<CertificateDer<'static>, Error> {
 /// # Errors
 /// If it holds no certificate.
 pub fn not_after(pem: &str) -> Result<Timestamp, Error> {
-    Ok(validity(&first(pem)?)?.1)
+    Ok(validity(&first(pem)?)?.end)
 }
 
 /// Begin and end of the validity of every certificate of a PEM that can be read.
-pub fn validities(pem: &str) -> Vec<(Timestamp, Timestamp)> {
+pub fn validities(pem: &str) -> Vec<Validity> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
     all.filter_map(|der| validity(&der).ok()).collect()
 }
@@ -191,8 +196,8 @@ mod tests {
         let ours = authority("zk abc", ahead, DAY * 10).unwrap();
         let made = identity("zk abc", (&ours.certificate, &ours.key), ahead, DAY).unwrap();
         for text in [ours.certificate, made.certificate] {
-            let (begins, ends) = validity(&first(&text).unwrap()).unwrap();
-            assert!(begins < now && now < ends, "{begins} to {ends}");
+            let Validity { begin, end } = validity(&first(&text).unwrap()).unwrap();
+            assert!(begin < now && now < end, "{begin} to {end}");
         }
     }
 

@@ -23,7 +23,8 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::{shutdown::Shutdown, telemetry::register_family};
+use crate::{pki, shutdown::Shutdown, telemetry::register_family};
+use mczk_api::contract::certificate_expiry::Validity;
 
 /// Files of the pair.
 #[derive(Clone, Debug)]
@@ -116,8 +117,7 @@ pub struct Certificates {
 #[derive(Debug)]
 struct Pair {
     config: Arc<ServerConfig>,
-    not_before: Timestamp,
-    not_after: Timestamp,
+    validity: Validity,
     digest: Contents,
 }
 
@@ -132,24 +132,23 @@ impl Certificates {
     /// If the pair cannot be served.
     pub async fn load(files: CertificateFiles, metrics: Metrics) -> Result<Self, Error> {
         let pair = Pair::parse(&files, &Text::read(&files).await?)?;
-        if pair.not_after <= Timestamp::now() {
-            tracing::warn!(not_after = %pair.not_after, "The certificate of the webhook has expired: Karmada refuses it. Renew it");
+        if pair.validity.end <= Timestamp::now() {
+            tracing::warn!(not_after = %pair.validity.end, "The certificate of the webhook has expired: Karmada refuses it. Renew it");
         }
-        metrics.not_after.set(pair.not_after.as_second());
+        metrics.not_after.set(pair.validity.end.as_second());
         Ok(Self { files, metrics, current: ArcSwap::from_pointee(pair) })
     }
 
     /// End of the validity of the certificate that is served.
     #[must_use]
     pub fn not_after(&self) -> Timestamp {
-        self.current.load().not_after
+        self.validity().end
     }
 
-    /// Begin and end of the validity of the certificate that is served.
+    /// Validity of the certificate that is served.
     #[must_use]
-    pub fn validity(&self) -> (Timestamp, Timestamp) {
-        let pair = self.current.load();
-        (pair.not_before, pair.not_after)
+    pub fn validity(&self) -> Validity {
+        self.current.load().validity
     }
 
     /// Reads the files every `period` until the shutdown is requested.
@@ -175,12 +174,12 @@ impl Certificates {
             return;
         }
         let pair = text.and_then(|text| Pair::parse(&self.files, &text)).and_then(|pair| {
-            if pair.not_after <= Timestamp::now() { Err(Error::Expired(pair.not_after)) } else { Ok(pair) }
+            if pair.validity.end <= Timestamp::now() { Err(Error::Expired(pair.validity.end)) } else { Ok(pair) }
         });
         match pair {
             Ok(pair) => {
-                tracing::info!(not_after = %pair.not_after, "New certificate of the webhook");
-                self.metrics.not_after.set(pair.not_after.as_second());
+                tracing::info!(not_after = %pair.validity.end, "New certificate of the webhook");
+                self.metrics.not_after.set(pair.validity.end.as_second());
                 self.metrics.reloads.get_or_create(&ReloadLabels { result: "swapped" }).inc();
                 self.current.store(Arc::new(pair));
             }
@@ -237,11 +236,7 @@ impl Pair {
             .collect::<Result<_, _>>()
             .map_err(|_| Error::Certificate { path: at.clone() })?;
         let leaf = chain.first().ok_or_else(|| Error::Empty { path: at.clone(), what: "certificate" })?;
-        let (_, parsed) =
-            x509_parser::parse_x509_certificate(leaf).map_err(|_| Error::Certificate { path: at.clone() })?;
-        let time = |seconds| Timestamp::from_second(seconds).map_err(|_| Error::Certificate { path: at.clone() });
-        let not_before = time(parsed.validity().not_before.timestamp())?;
-        let not_after = time(parsed.validity().not_after.timestamp())?;
+        let validity = pki::validity(leaf).map_err(|_| Error::Certificate { path: at.clone() })?;
         let key = PrivateKeyDer::from_pem_slice(&text.key)
             .map_err(|_| Error::Empty { path: key_at.clone(), what: "private key" })?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -253,6 +248,6 @@ impl Pair {
         // Clients keep their sessions, so that thousands of hostile ones cannot displace Karmada's from a cache.
         config.ticketer = aws_lc_rs::Ticketer::new()?;
         config.send_tls13_tickets = 1;
-        Ok(Self { config: Arc::new(config), not_before, not_after, digest: Ok(text.digest()) })
+        Ok(Self { config: Arc::new(config), validity, digest: Ok(text.digest()) })
     }
 }

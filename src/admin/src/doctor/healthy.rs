@@ -10,7 +10,7 @@ use base64::{
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -32,8 +32,13 @@ use crate::{
         rbac::Identity,
     },
 };
-use mczk_api::crd;
+use mczk_api::{
+    contract::labels::{CERTIFICATE, ENSEMBLE_LABEL, INCARNATION_LABEL, NOT_AFTER},
+    crd,
+    karmada::CLAIMED_BY,
+};
 use mczk_rules::interpreter::wire::Operation;
+use mczk_runtime::pki;
 
 const IMAGE: &str = "registry.example/mczk:0.1.0";
 const SERVICE: &str = "mczk.mczk-system.svc";
@@ -60,8 +65,24 @@ impl Webhook {
     pub(super) fn make(name: &str) -> Self {
         let authority = Authority::make(now(), 3650).unwrap();
         let pem = authority.certify(&[Name::Dns(name.to_owned())], now(), 365).unwrap().pem;
+        Self::of(&authority.pem, pem)
+    }
+
+    /// As cert-manager makes one: it begins now, and is valid for so many days.
+    pub(super) fn beginning_now(length: i64) -> Self {
+        let (own, key) = (pki::new_key().unwrap(), pki::new_key().unwrap());
+        let authority = pki::authority_params("cert-manager", now(), days(3650)).unwrap();
+        let bundle = authority.self_signed(&key).unwrap().pem();
+        let mut params = pki::params("webhook", now(), days(length)).unwrap();
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.subject_alt_names = vec![rcgen::SanType::DnsName(SERVICE.try_into().unwrap())];
+        let pem = params.signed_by(&own, &rcgen::Issuer::new(authority, key)).unwrap().pem();
+        Self::of(&bundle, pem)
+    }
+
+    fn of(authority: &str, pem: String) -> Self {
         let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).map(|der| der.unwrap().to_vec()).collect();
-        Self { chain, pem, bundle: STANDARD.encode(&authority.pem) }
+        Self { chain, pem, bundle: STANDARD.encode(authority) }
     }
 }
 
@@ -153,9 +174,6 @@ pub(super) fn healthy() -> DoctorObserved {
     let definitions = crd::definitions().unwrap().into_iter();
     let is_policy = |object: &DynamicObject| object.types.as_ref().unwrap().kind == "ClusterPropagationPolicy";
     let policies = bodies(Part::Propagation).chain(bodies(Part::Agents).filter(is_policy)).chain([own_policy()]);
-    let secret =
-        |name: &str| json!({ "metadata": { "name": name, "annotations": { "mczk.io/not-after": days(400) } } });
-    let trust = json!({ "name": "zk-abc-trust-1", "annotations": { "mczk.io/not-after": days(3650) } });
     DoctorObserved {
         definitions: definitions.map(|wanted| (wanted.metadata.name.clone().unwrap(), Ok(Some(wanted)))).collect(),
         rights: Ok(Rights { operator: Some(account()), denied: BTreeSet::new() }),
@@ -175,11 +193,23 @@ pub(super) fn healthy() -> DoctorObserved {
         ensembles: Ok(vec![ensemble()]),
         certificates: [(
             "n".to_owned(),
-            Ok(vec![parsed(secret("zk-abc-identity-1")["metadata"].clone()), parsed(trust)]),
+            Ok(vec![certificate("abc", "identity", "1/1", 400), certificate("abc", "trust", "1/1", 3650)]),
         )]
         .into(),
         host: Some(host(&webhook)),
     }
+}
+
+/// The metadata of a Secret with certificates of the ensemble: its incarnation, what it holds, the numbers of it and of its
+/// authority, and the days for which it is valid.
+pub(super) fn certificate(incarnation: &str, holds: &str, numbers: &str, valid: i64) -> ObjectMeta {
+    let number = numbers.split('/').next().unwrap();
+    parsed(json!({
+        "name": format!("zk-{incarnation}-{holds}-{number}"), "namespace": "n",
+        "labels": { ENSEMBLE_LABEL: "zk", INCARNATION_LABEL: incarnation, CLAIMED_BY: "mczk" },
+        "annotations": { CERTIFICATE: format!("{holds}/{numbers}"), NOT_AFTER: days(valid) },
+        "ownerReferences": [{ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "name": "zk", "uid": "u" }],
+    }))
 }
 
 /// The operator's own policy of the ensemble.

@@ -164,7 +164,7 @@ fn authority(secret: Option<&Secret>, now: Timestamp) -> Option<Authority> {
 
 /// True if a certificate has every name, and is valid for long enough.
 fn serves(current: &Certified, names: &[Name], now: Timestamp) -> bool {
-    names.iter().all(|name| current.names.contains(name)) && current.not_after > now + RESERVE
+    names.iter().all(|name| current.names.contains(name)) && current.validity.end > now + RESERVE
 }
 
 /// The names by which Karmada calls the webhook, and those of a port that a user forwards to the dashboard. Until the webhook

@@ -9,6 +9,7 @@ use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
+use mczk_api::contract::certificate_expiry::Validity;
 use mczk_runtime::pki;
 
 /// A name or an address in a certificate.
@@ -39,11 +40,11 @@ pub(crate) fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && rest.split('.').all(plain) && name.parse::<IpAddr>().is_err()
 }
 
-/// Names and end of a certificate in PEM.
+/// Names and validity of a certificate in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certified {
     pub(crate) names: Vec<Name>,
-    pub(crate) not_after: Timestamp,
+    pub(crate) validity: Validity,
 }
 
 impl Certified {
@@ -64,12 +65,8 @@ impl Certified {
             _ => None,
         };
         let names = names.into_iter().flatten().filter_map(name).collect();
-        Ok(Self { names, not_after: not_after(&certificate)? })
+        Ok(Self { names, validity: pki::validity(&der)? })
     }
-}
-
-fn not_after(certificate: &X509Certificate<'_>) -> anyhow::Result<Timestamp> {
-    Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|error| anyhow!(error))
 }
 
 /// Why an authority cannot sign.
@@ -125,7 +122,7 @@ impl Authority {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| of_certificate(&error))?;
         let (_, certificate): (_, X509Certificate<'_>) =
             x509_parser::parse_x509_certificate(&der).map_err(|error| of_certificate(&error))?;
-        let not_after = not_after(&certificate).map_err(|error| of_certificate(&error))?;
+        let not_after = pki::validity(&der).map_err(|error| of_certificate(&error))?.end;
         if not_after <= now {
             return Err(of_certificate(&format_args!("it expired at {not_after}")));
         }

@@ -8,10 +8,7 @@ use kube::{Api, ResourceExt};
 use crate::{context::AgentContext, observe::objects::LiveObjects};
 use mczk_api::{
     ZooKeeper,
-    contract::{
-        certificate_expiry::Validity,
-        labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
-    },
+    contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
     karmada::CONFLICT_RESOLUTION,
     tls::EnsembleTls,
     zookeeper::Ensemble,
@@ -140,8 +137,7 @@ pub(super) fn lifetimes(quorum: Option<&Material>, client: Option<&Material>) ->
 }
 
 fn lifetime(material: &Material) -> Lifetime {
-    let all = |pem: &str| pki::validities(pem).into_iter().map(|(begin, end)| Validity { begin, end }).collect();
-    Lifetime { chain: all(&material.certificate), authorities: all(&material.authorities) }
+    Lifetime { chain: pki::validities(&material.certificate), authorities: pki::validities(&material.authorities) }
 }
 
 fn text(data: &BTreeMap<String, ByteString>, key: &str) -> Option<String> {

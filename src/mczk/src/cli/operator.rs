@@ -25,7 +25,6 @@ use mczk_admin::{
     },
     terminal::{connection::Connection, error::Error, run::run_service},
 };
-use mczk_api::contract::certificate_expiry::Validity;
 use mczk_operator::{controller, interpreter};
 use mczk_runtime::{
     api_requests,
@@ -413,11 +412,7 @@ impl WebhookServer {
         let (current, shutdown) = (certificates.clone(), process.shutdown());
         process.spawn("the watch of the certificate's end", async move {
             let notice = ExpiryNotice::new(CERTIFICATE, RENEW_CERTIFICATE, target);
-            let validity = move || {
-                let (begin, end) = current.validity();
-                Validity { begin, end }
-            };
-            notice.watch(validity, shutdown).await;
+            notice.watch(move || current.validity(), shutdown).await;
             Ok(())
         });
         let follow = certificates.clone().follow(certificate_poll, process.shutdown());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use rustls::{
     RootCertStore,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
@@ -18,12 +18,12 @@ use crate::{
     },
     install::host::text,
 };
+use mczk_api::contract::certificate_expiry::phrase;
+use mczk_runtime::pki;
 
 pub(super) const CHECKED: &str =
-    "The certificate of the webhook is valid for 30 days and more, for its name, under the registered authority";
+    "The certificate of the webhook does not expire soon, and is valid for its name, under the registered authority";
 
-/// A certificate that ends earlier than this is a finding.
-pub(super) const RESERVE: SignedDuration = SignedDuration::from_hours(30 * 24);
 const SUBJECT: &str = "webhook";
 const RENEW: &str = "Run mczk install again. If you made the certificate by hand: mczk certs --dir DIR --renew, and replace \
                      the Secret mczk-webhook-tls";
@@ -92,15 +92,14 @@ fn authorities(bundle: &str) -> Vec<CertificateDer<'static>> {
 
 /// A certificate that has ended, or ends soon.
 fn ending(what: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Option<DoctorFinding> {
-    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+    let Ok(validity) = pki::validity(certificate) else {
         return Some(DoctorFinding::fault(SUBJECT, format!("{what} cannot be parsed"), RENEW));
     };
-    let end = Timestamp::from_second(parsed.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
-    if end <= now {
-        return Some(DoctorFinding::fault(SUBJECT, format!("{what} expired at {end}: Karmada refuses it"), RENEW));
+    let message = format!("{what} {}", phrase(validity.end, now));
+    if validity.end <= now {
+        return Some(DoctorFinding::fault(SUBJECT, format!("{message}: Karmada refuses it"), RENEW));
     }
-    (end.duration_since(now) <= RESERVE)
-        .then(|| DoctorFinding::warning(SUBJECT, format!("{what} expires within 30 days, at {end}"), RENEW))
+    validity.is_ending(now).then(|| DoctorFinding::warning(SUBJECT, message, RENEW))
 }
 
 /// Verifies a chain as Karmada does.
@@ -125,6 +124,7 @@ fn verify(
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -134,12 +134,26 @@ mod tests {
 
     #[test]
     fn an_expired_certificate() {
-        assert_fault(&examine(&healthy(), days(366)), "webhook serves expired at", "mczk certs --dir DIR --renew");
+        assert_fault(&examine(&healthy(), days(366)), "webhook serves has expired on", "mczk certs --dir DIR --renew");
     }
 
     #[test]
     fn a_certificate_that_expires_soon() {
-        assert_warning(&examine(&healthy(), days(340)), "expires within 30 days", "mczk install");
+        assert_warning(&examine(&healthy(), days(340)), "expires on", "mczk install");
+    }
+
+    /// cert-manager renews a certificate of 90 days when 30 are left.
+    #[rstest]
+    #[case::renewed_by_cert_manager(90, 61, false)]
+    #[case::renewal_is_overdue(90, 68, true)]
+    #[case::short(30, 1, false)]
+    fn the_notice_is_a_quarter_of_the_validity(#[case] length: i64, #[case] age: i64, #[case] expected: bool) {
+        let mut observed = healthy();
+        let webhook = Webhook::beginning_now(length);
+        register_with(&mut observed, json!({ "clientConfig": { "caBundle": webhook.bundle } }));
+        observed.host = None;
+        observed.webhook = Some(Ok(webhook.chain));
+        assert_eq!(examine(&observed, days(age)).len(), usize::from(expected));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use serde_json::Value;
 
-use super::certificates::RESERVE;
 use crate::{
     doctor::{
         finding::{DoctorFinding, FindingSeverity},
@@ -24,7 +23,7 @@ use crate::{
         host::DEPLOYMENT,
     },
 };
-use mczk_api::yaml;
+use mczk_api::{contract::certificate_expiry::phrase, yaml};
 
 pub(super) const CHECKED: &str = "The operator's pods are available and of one version, and its credential is valid";
 
@@ -79,14 +78,11 @@ fn versions(pods: &[Pod]) -> Option<DoctorFinding> {
 fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<DoctorFinding> {
     let secret_name = format!("{namespace}/{}", secret.metadata.name.as_deref().unwrap_or_default());
     let remedy = "Run mczk install again. If you made the kubeconfig by hand, replace the Secret";
-    let over = |what: &str, end: Timestamp| {
-        let message = format!("The {what} of the operator in Secret {secret_name} expired at {end}");
-        Some(DoctorFinding::fault(SUBJECT, message, remedy))
-    };
+    let ends = |what: &str, end| format!("The {what} of the operator in Secret {secret_name} {}", phrase(end, now));
     if let Some(validity) = text(Some(secret), TOKEN).as_deref().and_then(TokenValidity::of) {
         let end = validity.end();
         if end <= now {
-            return over("token", end);
+            return Some(DoctorFinding::fault(SUBJECT, ends("token", end), remedy));
         }
         if validity.is_due(now - OVERDUE) {
             let message =
@@ -98,13 +94,12 @@ fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<Doctor
             ));
         }
     }
-    let end = client_certificate(&text(Some(secret), KUBECONFIG)?)?.not_after;
-    if end <= now {
-        return over("client certificate", end);
+    let validity = client_certificate(&text(Some(secret), KUBECONFIG)?)?.validity;
+    let message = ends("client certificate", validity.end);
+    if validity.end <= now {
+        return Some(DoctorFinding::fault(SUBJECT, message, remedy));
     }
-    let message =
-        format!("The client certificate of the operator in Secret {secret_name} expires within 30 days, at {end}");
-    (end.duration_since(now) <= RESERVE).then(|| DoctorFinding::warning(SUBJECT, message, remedy))
+    validity.is_ending(now).then(|| DoctorFinding::warning(SUBJECT, message, remedy))
 }
 
 /// The client certificate in a kubeconfig.
@@ -154,7 +149,7 @@ mod tests {
         assert_warning(&examine(&observed, days(17)), "has not renewed its token", "mczk install");
         assert_fault(&examine(&observed, days(31)), "The token of the operator", "mczk install");
         observed.host.as_mut().unwrap().credential = Ok(Some(opaque_secret(&[(TOKEN, &token(0, 1))])));
-        assert_fault(&examine(&observed, now()), "expired at 1970-01-01T00:00:01Z", "mczk install");
+        assert_fault(&examine(&observed, now()), "expired on 1970-01-01 00:00 UTC", "mczk install");
     }
 
     #[test]

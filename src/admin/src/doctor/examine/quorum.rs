@@ -5,20 +5,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use crate::doctor::{
-    examine::certificates::RESERVE,
     finding::DoctorFinding,
     observed::{DoctorObserved, ensembles, full_name, parsed, readable},
 };
 use mczk_api::{
     MultiClusterZooKeeper,
-    contract::{
-        certificate_names::Holds,
-        labels::{CERTIFICATE, ENSEMBLE_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
-    },
-    karmada::{CLAIMED_BY, claiming_policy},
+    contract::{certificate_expiry::phrase, certificate_names::numbered, labels::REPLACE_AUTHORITY},
+    karmada::CLAIMED_BY,
 };
+use mczk_rules::rollout::certificates::{Certificate, trusted_keys};
 
-pub(super) const CHECKED: &str = "The certificates of every quorum exist and are valid for 30 days and more";
+pub(super) const CHECKED: &str = "The certificates of every quorum exist, and none expires soon";
 
 /// Certificates that ended, or end soon: the operator renews them when a third of their validity is left.
 pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFinding> {
@@ -33,8 +30,8 @@ pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFi
 }
 
 fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Timestamp) -> Vec<DoctorFinding> {
-    let tls = ensemble.status.as_ref().and_then(|status| status.ensemble.as_ref()?.tls.as_ref());
-    let Some(tls) = tls else { return Vec::new() };
+    let status = ensemble.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    let Some((status, tls)) = status.and_then(|status| Some((status, status.tls.as_ref()?))) else { return Vec::new() };
     let (name, subject) = (ensemble.name_any(), full_name(&ensemble.metadata));
     let namespace = ensemble.namespace().unwrap_or_default();
     let see = format!("mczk why {name} --namespace {namespace}, and see the log of the operator, which renews it");
@@ -42,90 +39,80 @@ fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Ti
         "kubectl --namespace {namespace} annotate mczk {name} {REPLACE_AUTHORITY}={} --overwrite",
         now.strftime("%Y-%m-%d")
     );
-    let mut findings = exposed(&name, &subject, secrets, &replace);
+    let certificates: Vec<_> = secrets.iter().filter_map(|meta| Certificate::read(meta, ensemble)).collect();
+    let keys = trusted_keys(tls, &status.incarnation, &certificates);
+    let mut findings: Vec<_> = keys.filter_map(|key| exposed(key, secrets, &subject, &namespace, &replace)).collect();
     // While an authority is replaced, the former one may end.
-    let authority = tls.trust.iter().max_by_key(|name| number(name));
+    let authority = tls.trust.iter().max_by_key(|name| numbered(name).map(|(_, number)| number));
     let used = [(&tls.identity, "identity", see)].into_iter().chain(authority.map(|name| (name, "authority", replace)));
     findings.extend(used.filter_map(|(secret, what, remedy)| {
-        let Some(meta) = secrets.iter().find(|meta| meta.name.as_ref() == Some(secret)) else {
+        let Some(certificate) = certificates.iter().find(|certificate| certificate.name == *secret) else {
             let message = format!("The Secret {secret} with the {what} of the quorum does not exist");
             return Some(DoctorFinding::fault(&subject, message, remedy));
         };
-        let end: Timestamp = meta.annotations.as_ref()?.get(NOT_AFTER)?.parse().ok()?;
-        let text = if end <= now { "expired at" } else { "expires within 30 days, at" };
-        let message = format!("The {what} of the quorum in Secret {secret} {text} {end}");
-        (end.duration_since(now) <= RESERVE).then(|| DoctorFinding::fault(&subject, message, remedy))
+        let end = phrase(certificate.not_after, now);
+        let message = format!("The {what} of the quorum in Secret {secret} {end}");
+        certificate.validity().is_ending(now).then(|| DoctorFinding::fault(&subject, message, remedy))
     }));
     findings
 }
 
-/// Secrets with a key that a policy carries to member clusters, or could carry. Karmada's own label forbids it.
-fn exposed(ensemble: &str, subject: &str, secrets: &[ObjectMeta], replace: &str) -> Vec<DoctorFinding> {
-    let label = |meta: &ObjectMeta, key: &str| meta.labels.as_ref()?.get(key).cloned();
-    let has_key = |meta: &&ObjectMeta| {
-        let kind = meta.annotations.as_ref().and_then(|annotations| annotations.get(CERTIFICATE));
-        let holds = kind.and_then(|kind| kind.split('/').next());
-        holds.is_some_and(|word| [Holds::Authority, Holds::Identity].iter().any(|holds| holds.word() == word))
-    };
-    let own = secrets.iter().filter(|meta| label(meta, ENSEMBLE_LABEL).as_deref() == Some(ensemble)).filter(has_key);
-    own.filter_map(|meta| {
-        let secret = meta.name.clone().unwrap_or_default();
-        if let Some(policy) = claiming_policy(meta) {
-            let message = format!("Policy {policy} carries the private key in Secret {secret} to member clusters");
-            let remedy = format!("Exclude the Secret from the policy, and then replace the authority: {replace}");
-            return Some(DoctorFinding::fault(subject, message, remedy));
-        }
-        let message = format!("A policy that selects all Secrets would carry the private key in {secret} to clusters");
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
-        let remedy = format!("kubectl --namespace {namespace} label secret {secret} {CLAIMED_BY}=mczk");
-        label(meta, CLAIMED_BY).is_none().then(|| DoctorFinding::warning(subject, message, remedy))
-    })
-    .collect()
-}
-
-/// The number at the end of a Secret's name.
-fn number(name: &str) -> u32 {
-    name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+/// A private key that a policy carries to member clusters, or could carry. Karmada's own label forbids it.
+fn exposed(
+    key: &Certificate,
+    secrets: &[ObjectMeta],
+    subject: &str,
+    namespace: &str,
+    replace: &str,
+) -> Option<DoctorFinding> {
+    let secret = &key.name;
+    if let Some(policy) = &key.propagated_by {
+        let message = format!("Policy {policy} carries the private key in Secret {secret} to member clusters");
+        let remedy = format!("Exclude the Secret from the policy, and then replace the authority: {replace}");
+        return Some(DoctorFinding::fault(subject, message, remedy));
+    }
+    let meta = secrets.iter().find(|meta| meta.name.as_ref() == Some(secret))?;
+    let is_claimed = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(CLAIMED_BY));
+    let message = format!("A policy that selects all Secrets would carry the private key in {secret} to clusters");
+    let remedy = format!("kubectl --namespace {namespace} label secret {secret} {CLAIMED_BY}=mczk");
+    (!is_claimed).then(|| DoctorFinding::warning(subject, message, remedy))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
     use super::*;
-    use crate::doctor::healthy::{assert_fault, assert_warning, days, healthy, now};
+    use crate::doctor::healthy::{assert_fault, assert_warning, certificate, days, ensemble_with, healthy, now};
+
+    const BY_POLICY: &str = "clusterpropagationpolicy.karmada.io/name";
 
     #[test]
     fn an_identity_that_ends() {
         let findings = examine(&healthy(), days(380));
-        assert_fault(&findings, "identity of the quorum in Secret zk-abc-identity-1 expires within", "mczk why zk");
-        assert_fault(&examine(&healthy(), days(401)), "identity-1 expired at", "log of the operator");
+        assert_fault(&findings, "identity of the quorum in Secret zk-abc-identity-1 expires on", "mczk why zk");
+        assert_fault(&examine(&healthy(), days(401)), "identity-1 has expired on", "log of the operator");
     }
 
     #[test]
     fn an_authority_that_ends() {
         let findings = examine(&healthy(), days(3640));
         let remedy = "annotate mczk zk mczk.io/replace-authority=";
-        assert_fault(&findings[1..], "authority of the quorum in Secret zk-abc-trust-1 expires within", remedy);
+        assert_fault(&findings[1..], "authority of the quorum in Secret zk-abc-trust-1 expires on", remedy);
     }
 
     #[test]
     fn a_key_that_a_policy_carries_or_could_carry() {
         let with = |label: &str, policy: &str| {
             let mut observed = healthy();
-            let secrets = observed.certificates.get_mut("n").unwrap().as_mut().unwrap();
-            secrets.push(
-                serde_json::from_value(serde_json::json!({
-                    "name": "zk-abc-authority-1", "namespace": "n",
-                    "labels": { ENSEMBLE_LABEL: "zk", CLAIMED_BY: label },
-                    "annotations": { CERTIFICATE: "authority/1/1", "clusterpropagationpolicy.karmada.io/name": policy },
-                }))
-                .map(|mut meta: ObjectMeta| {
-                    meta.labels.as_mut().unwrap().retain(|_, value| !value.is_empty());
-                    meta.annotations.as_mut().unwrap().retain(|_, value| !value.is_empty());
-                    meta
-                })
-                .unwrap(),
-            );
+            let mut key = certificate("abc", "authority", "1/1", 3650);
+            key.labels.as_mut().unwrap().insert(CLAIMED_BY.to_owned(), label.to_owned());
+            key.labels.as_mut().unwrap().retain(|_, value| !value.is_empty());
+            let policy = (!policy.is_empty()).then(|| (BY_POLICY.to_owned(), policy.to_owned()));
+            key.annotations.as_mut().unwrap().extend(policy);
+            observed.certificates.get_mut("n").unwrap().as_mut().unwrap().push(key);
             examine(&observed, now())
         };
         assert_eq!(with("mczk", ""), []);
@@ -133,6 +120,22 @@ mod tests {
         assert_warning(&with("", ""), "would carry the private key in zk-abc-authority-1", label);
         let message = "Policy all-secrets carries the private key in Secret zk-abc-authority-1";
         assert_fault(&with("mczk", "all-secrets"), message, "annotate mczk zk mczk.io/replace-authority=");
+    }
+
+    /// The remedy is to replace the authority. Afterwards its key is worth nothing.
+    #[rstest]
+    #[case::former_authority("abc", "authority", "1/1")]
+    #[case::identity_under_it("abc", "identity", "1/1")]
+    #[case::former_incarnation("old", "authority", "2/2")]
+    fn a_key_that_the_quorum_no_longer_trusts(#[case] incarnation: &str, #[case] holds: &str, #[case] numbers: &str) {
+        let mut observed = healthy();
+        let tls = json!({ "identity": "zk-abc-identity-2", "trust": ["zk-abc-trust-2"] });
+        ensemble_with(&mut observed, json!({ "status": { "ensemble": { "tls": tls } } }));
+        let mut key = certificate(incarnation, holds, numbers, 300);
+        key.annotations.as_mut().unwrap().insert(BY_POLICY.to_owned(), "all-secrets".to_owned());
+        let new = [certificate("abc", "identity", "2/2", 400), certificate("abc", "trust", "2/2", 3650)];
+        observed.certificates.insert("n".to_owned(), Ok(new.into_iter().chain([key]).collect()));
+        assert_eq!(examine(&observed, now()), []);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use state::CertificateState;
 
 pub use loaded::{dependencies, travels};
 pub(crate) use loaded::{loaded, newest};
-pub use secret::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make};
+pub use secret::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make, trusted_keys};
 pub use state::CertificateInputs;
 
 /// The certificates to use and the Secret to create.

@@ -1,6 +1,6 @@
 //! The Secrets with the quorum's certificates, without their content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ObjectMeta;
@@ -9,10 +9,12 @@ use crate::rollout::objects;
 use mczk_api::{
     MultiClusterZooKeeper,
     contract::{
-        certificate_names::Holds,
+        certificate_expiry::Validity,
+        certificate_names::{Holds, numbered},
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
     karmada::{CLAIMED_BY, DELETION_PROTECTION, claiming_policy},
+    tls::EnsembleTls,
 };
 
 /// Validity of an authority. The operator replaces it when a third is left.
@@ -70,6 +72,25 @@ impl Certificate {
             propagated_by: claiming_policy(meta).map(str::to_owned),
         })
     }
+
+    /// The validity that the operator gives to such a certificate.
+    #[must_use]
+    pub fn validity(&self) -> Validity {
+        let length = if self.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
+        Validity::ending(self.not_after, length)
+    }
+}
+
+/// The Secrets with the private keys that a quorum trusts: of the authorities that its server list names, and of identities
+/// under them.
+pub fn trusted_keys<'a>(
+    tls: &EnsembleTls,
+    incarnation: &str,
+    all: &'a [Certificate],
+) -> impl Iterator<Item = &'a Certificate> {
+    let trusted: BTreeSet<u32> = tls.trust.iter().filter_map(|name| Some(numbered(name)?.1)).collect();
+    let own = all.iter().filter(move |secret| secret.incarnation == incarnation && secret.holds != Holds::Trust);
+    own.filter(move |secret| trusted.contains(&secret.authority))
 }
 
 /// A Secret to create.

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 
 use super::inputs::{StatusInputs, messages};
-use crate::rollout::certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE};
+use crate::rollout::certificates::{Certificate, trusted_keys};
 use mczk_api::{
     contract::{
         cause::Cause,
-        certificate_expiry::{Validity, phrase},
-        certificate_names::{Holds, numbered},
+        certificate_expiry::phrase,
+        certificate_names::Holds,
         conditions::{ConditionType, Reason},
         labels::REPLACE_AUTHORITY,
     },
@@ -54,13 +54,10 @@ fn in_use<'a>(inputs: &'a StatusInputs<'_>) -> BTreeMap<&'a str, BTreeSet<&'a st
 fn ending(used: &BTreeMap<&str, BTreeSet<&str>>, certificates: &[Certificate], now: Timestamp) -> Vec<String> {
     let message = |certificate: &Certificate| {
         let clusters = used.get(certificate.name.as_str())?;
-        let (what, length): (_, SignedDuration) = match certificate.holds {
-            Holds::Identity => ("certificate", IDENTITY_LIFE),
-            Holds::Authority | Holds::Trust => ("authority", AUTHORITY_LIFE),
-        };
-        if !Validity::ending(certificate.not_after, length).is_ending(now) {
+        if !certificate.validity().is_ending(now) {
             return None;
         }
+        let what = if certificate.holds == Holds::Identity { "certificate" } else { "authority" };
         let clusters: Vec<&str> = clusters.iter().copied().collect();
         let by = if clusters.is_empty() { String::new() } else { format!("; clusters {} use it", clusters.join(", ")) };
         Some(format!(
@@ -73,14 +70,11 @@ fn ending(used: &BTreeMap<&str, BTreeSet<&str>>, certificates: &[Certificate], n
     certificates.iter().filter_map(message).collect()
 }
 
-/// The private keys of trusted authorities, or of identities under them, that a policy of a user carries to member clusters.
+/// The private keys of the quorum that a policy of a user carries to member clusters.
 pub(super) fn exposed(inputs: &StatusInputs<'_>) -> Option<Cause> {
     let tls = inputs.next.ensemble.tls.as_ref()?;
-    let trusted: BTreeSet<u32> = tls.trust.iter().filter_map(|name| Some(numbered(name)?.1)).collect();
-    let keys = inputs.known.certificates.iter().filter(|secret| secret.holds != Holds::Trust);
-    let own = keys.filter(|secret| Some(&secret.incarnation) == inputs.next.ensemble.incarnation.as_ref());
-    let exposed: Vec<String> = own
-        .filter(|secret| trusted.contains(&secret.authority))
+    let incarnation = inputs.next.ensemble.incarnation.as_ref()?;
+    let exposed: Vec<String> = trusted_keys(tls, incarnation, inputs.known.certificates)
         .filter_map(|secret| Some(format!("{} by policy {}", secret.name, secret.propagated_by.as_ref()?)))
         .collect();
     let message = format!(
