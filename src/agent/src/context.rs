@@ -18,7 +18,7 @@ use crate::{
     control_client::{self, Dial},
     metrics::Metrics,
     observe::pod_failure::PodFailure,
-    write_history::{DELETE, WriteHistory},
+    write_history::{Verb, WriteHistory},
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
@@ -155,17 +155,17 @@ impl AgentContext {
         self.remember(key, |memory| drop(memory.refused.insert(uid.to_owned(), (why, Instant::now()))));
     }
 
-    /// Changes the object of this kind and name, unless the same change was refused or undone just now. `None` if it was, or if
+    /// Does this to the object of this kind and name, unless the same change was refused or undone just now. `None` if it was, or if
     /// the API server refuses it: the agent remembers its words, which the next decision reports, and the reconcile goes on.
     /// `content` is what the change makes of the object.
     pub(super) async fn attempt<T>(
         &self,
         key: &(String, String),
-        (kind, name): (&'static str, &str),
+        (kind, name, verb): (&'static str, &str, Verb),
         content: &str,
         change: impl Future<Output = Result<T, Error>>,
     ) -> Result<Option<T>, Error> {
-        let object = (kind, name.to_owned());
+        let object = (kind, name.to_owned(), verb);
         let mut may = true;
         self.remember(key, |memory| may = memory.writes.may_write(&object, content, Instant::now()));
         if !may {
@@ -199,7 +199,7 @@ impl AgentContext {
             self.metrics.wrote(kind, "delete");
             Ok(())
         };
-        Ok(self.attempt(key, (kind, name), DELETE, delete).await?.is_some())
+        Ok(self.attempt(key, (kind, name, Verb::Delete), "", delete).await?.is_some())
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {
@@ -225,4 +225,47 @@ impl AgentContext {
 /// ZooKeeper objects without their type: one object that does not parse must not stall the watch of all.
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<ZooKeeper>(&())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::{client::Body, runtime::events::Reporter};
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+    use mczk_runtime::event_queue;
+
+    /// Each replaced what was known of the other, so that both were tried in every pass, and one was reported.
+    #[tokio::test]
+    async fn a_refused_write_and_a_refused_deletion_of_one_object_are_remembered_apart() {
+        static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+        let service = service_fn(|request: Request<Body>| async move {
+            REQUESTS.fetch_add(1, Ordering::Relaxed);
+            let message = format!("no {}", request.method());
+            let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
+            Ok::<_, tower::BoxError>(Response::builder().status(403).body(Body::from(status.to_string().into_bytes()))?)
+        });
+        let client = Client::new(service, "n");
+        let (events, _publisher) =
+            event_queue::start(client.clone(), Reporter { controller: "test".into(), instance: None });
+        let metrics = Metrics::new(&mut Registry::default());
+        let context = AgentContext::new(client, AgentOptions::default(), metrics, events);
+        let (key, api) = (("n".to_owned(), "zk".to_owned()), context.zookeepers("n"));
+        context.memory(&key, "u");
+        for _ in 0..3 {
+            let write = async { api.get("zk").await.during(|| "writing".to_owned()) };
+            let object = ("ZooKeeper", "zk", Verb::Write);
+            assert!(context.attempt(&key, object, "without finalizer", write).await.unwrap().is_none());
+            assert!(!context.delete(&key, &api, ("ZooKeeper", "zk"), &DeleteParams::default()).await.unwrap());
+        }
+        let refusals = context.memory(&key, "u").writes.refusals();
+        assert_eq!(refusals.iter().map(|refusal| &refusal.why).collect::<Vec<_>>(), ["no GET", "no DELETE"]);
+        assert_eq!(REQUESTS.load(Ordering::Relaxed), 2);
+    }
 }

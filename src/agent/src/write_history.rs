@@ -15,13 +15,22 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// The writes of the same content after which another writer undoes them, and no accident.
 const UNDONE_AFTER: u32 = 3;
-/// The content of an object that has to go.
-pub(crate) const DELETE: &str = "delete";
 /// Longest words that are kept, in characters.
 const LONGEST: usize = 500;
 
-/// Kind and name of an object.
-pub(crate) type WrittenObject = (&'static str, String);
+/// What the agent does to an object. One object can have several of them at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    /// Creates or changes it.
+    Write,
+    /// Deletes it.
+    Delete,
+    /// Asks whether the API server would accept it.
+    Ask,
+}
+
+/// Kind and name of an object, and what the agent does to it.
+pub(crate) type WrittenObject = (&'static str, String, Verb);
 
 #[derive(Clone, Debug)]
 struct History {
@@ -86,9 +95,9 @@ impl WriteHistory {
 
     /// What the API server refuses, and what another writer undoes again and again.
     pub(crate) fn refusals(&self) -> Vec<RefusedChange> {
-        let refusal = |((kind, name), history): (&WrittenObject, &History)| {
+        let refusal = |((kind, name, verb), history): (&WrittenObject, &History)| {
             let why = history.why.clone()?;
-            let kind = if history.content == DELETE { format!("The deletion of {kind}") } else { (*kind).to_owned() };
+            let kind = if *verb == Verb::Delete { format!("The deletion of {kind}") } else { (*kind).to_owned() };
             Some(RefusedChange { kind, name: name.clone(), why, undone: !history.refused })
         };
         self.0.iter().filter_map(refusal).collect()
@@ -104,7 +113,7 @@ mod tests {
     use super::*;
 
     fn service() -> WrittenObject {
-        ("Service", "zk".to_owned())
+        ("Service", "zk".to_owned(), Verb::Write)
     }
 
     fn words(history: &WriteHistory, undone: bool) -> Vec<String> {

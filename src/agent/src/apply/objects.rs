@@ -14,6 +14,7 @@ use crate::{
     context::{AgentContext, FIELD_MANAGER},
     error::refused,
     observe::{objects::revision, snapshot::MemberSnapshot},
+    write_history::Verb,
 };
 use mczk_api::contract::{
     canonical_json::short_hash,
@@ -100,7 +101,7 @@ async fn write_if_different(
     live: Option<&DynamicObject>,
 ) -> Result<WriteOutcome, Error> {
     let (value, hash) = with_applied_hash(object, live)?;
-    let (key, name) = (&snapshot.key(), (object.kind.name(), object.name.clone()));
+    let (key, name) = (&snapshot.key(), (object.kind.name(), object.name.clone(), Verb::Write));
     if let Some(live) = live {
         let difference = difference(live, &value);
         let who = difference.as_ref().map(|path| other_writer(live, path));
@@ -121,7 +122,7 @@ async fn write_if_different(
             other => other.during(|| format!("writing {} {}", name.0, name.1)).map(|()| WriteOutcome::Written),
         }
     };
-    Ok(context.attempt(key, (name.0, &name.1), &hash, write).await?.unwrap_or(WriteOutcome::Unchanged))
+    Ok(context.attempt(key, (name.0, &name.1, name.2), &hash, write).await?.unwrap_or(WriteOutcome::Unchanged))
 }
 
 /// Who has changed the field at this path. An admission policy or webhook changes what the agent sends, so that the API server

@@ -15,6 +15,7 @@ use crate::{
         objects::{LiveObjects, revision, server_set},
         snapshot::MemberSnapshot,
     },
+    write_history::Verb,
 };
 use mczk_rules::agent::next_pod::{fits_in_place_of, pod_of};
 use mczk_runtime::failure::{During, Error, is_conflict, refusal};
@@ -60,7 +61,7 @@ pub(crate) async fn is_accepted(
     ask(key, set, (pod, &format!("{pod}-next")), context).await
 }
 
-/// Asks for a pod of a StatefulSet under another name. The question counts as a write of the pod, so a refusal is remembered.
+/// Asks for a pod of a StatefulSet under another name. A refusal is remembered, as that of a write.
 /// A quota that only the running pod fills is no obstacle, and a webhook that allows no dry run gives no answer.
 async fn ask(
     key: &(String, String),
@@ -82,9 +83,10 @@ async fn ask(
         }
         Err(error).during(|| format!("asking for pod {called}"))
     };
-    let is_accepted = context.attempt(key, ("Pod", pod), revision(set).unwrap_or_default(), question).await?.is_some();
+    let revision = revision(set).unwrap_or_default();
+    let is_accepted = context.attempt(key, ("Pod", pod, Verb::Ask), revision, question).await?.is_some();
     if is_accepted {
-        context.remember(key, |memory| memory.writes.forget(&("Pod", pod.to_owned())));
+        context.remember(key, |memory| memory.writes.forget(&("Pod", pod.to_owned(), Verb::Ask)));
     }
     Ok(is_accepted)
 }
