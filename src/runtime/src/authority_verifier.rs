@@ -1,5 +1,4 @@
-//! Verifies servers by their authority alone. Names in certificates have no meaning, since one identity serves the whole
-//! ensemble.
+//! Verifies servers without their names: by their authority alone, since one identity serves the whole ensemble, or not at all.
 
 use std::sync::Arc;
 
@@ -15,10 +14,11 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// Accepts every certificate of the authority, whatever its name.
+/// Accepts every certificate of an authority, whatever its name.
 #[derive(Debug)]
 pub struct AuthorityVerifier {
-    roots: Arc<RootCertStore>,
+    /// `None` accepts the certificates of everybody.
+    roots: Option<Arc<RootCertStore>>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -28,7 +28,18 @@ impl AuthorityVerifier {
     /// # Errors
     /// If there are no authorities.
     pub fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, VerifierBuilderError> {
-        if roots.is_empty() { Err(VerifierBuilderError::NoRootAnchors) } else { Ok(Self { roots, provider }) }
+        if roots.is_empty() {
+            Err(VerifierBuilderError::NoRootAnchors)
+        } else {
+            Ok(Self { roots: Some(roots), provider })
+        }
+    }
+
+    /// Accepts the certificates of everybody. Only for a connection that carries nothing secret, and whose answers are believed
+    /// from anybody.
+    #[must_use]
+    pub fn without_authority(provider: Arc<CryptoProvider>) -> Self {
+        Self { roots: None, provider }
     }
 }
 
@@ -41,14 +52,11 @@ impl ServerCertVerifier for AuthorityVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
+        if let Some(roots) = &self.roots {
+            let certificate = ParsedCertificate::try_from(end_entity)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, algorithms)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 

@@ -3,7 +3,6 @@
 // What is not reachable outside the crate is not `pub`, so rustc finds dead code.
 #![warn(unreachable_pub)]
 
-pub mod any_certificate;
 pub mod api_requests;
 pub mod authority_verifier;
 pub mod client_certificates;

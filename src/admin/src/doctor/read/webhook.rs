@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 use super::reader::BoundedReader;
 use crate::doctor::observed::{Read, address};
 use mczk_api::karmada::interpreter::WebhookClientConfig;
-use mczk_runtime::any_certificate::AnyCertificate;
+use mczk_runtime::authority_verifier::AuthorityVerifier;
 
 /// The certificates, in DER. `None` without an address. No request is sent.
 pub(super) async fn served(config: Option<&WebhookClientConfig>, reader: &BoundedReader) -> Option<Read<Vec<Vec<u8>>>> {
@@ -25,7 +25,7 @@ async fn handshake(host: &str, port: u16) -> Read<Vec<Vec<u8>>> {
         .map_err(|error| in_words(&error))?
         .dangerous()
         // The examination judges it, and nothing is sent.
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider }))
+        .with_custom_certificate_verifier(Arc::new(AuthorityVerifier::without_authority(provider)))
         .with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(|error| in_words(&error))?;
     let stream = TcpStream::connect((host, port)).await.map_err(|error| in_words(&error))?;
