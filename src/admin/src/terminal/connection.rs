@@ -124,7 +124,7 @@ pub fn client_of_holder(
 
 // `map_err` passes values.
 #[allow(clippy::needless_pass_by_value)]
-fn unusable(error: kube::Error) -> Error {
+pub(super) fn unusable(error: kube::Error) -> Error {
     Error::Usage(format!("cannot use the kubeconfig: {error}"))
 }
 

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
-use kube::Config;
+use kube::{Client, Config};
 
-use super::{connection::Connection, error::Error};
+use super::{
+    connection::{Connection, unusable},
+    error::Error,
+};
 use crate::register::host;
 
 /// The cluster of the operator.
@@ -29,6 +32,17 @@ impl HostConnection {
     /// True if the user names the host.
     pub(crate) const fn is_named(&self) -> bool {
         self.host_kubeconfig.is_some() || self.host_context.is_some()
+    }
+
+    /// A client of the host, if the user names it.
+    ///
+    /// # Errors
+    /// As [`Self::config`].
+    pub(crate) async fn named_client(&self, karmada: &Connection) -> Result<Option<Client>, Error> {
+        if !self.is_named() {
+            return Ok(None);
+        }
+        Ok(Some(Client::try_from(self.config(karmada).await?).map_err(unusable)?))
     }
 
     /// Configuration of a client of the host. In a pod the default is the cluster of the pod.

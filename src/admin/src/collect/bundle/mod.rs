@@ -19,7 +19,6 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt, api::DynamicObject};
 
 use crate::{
-    register::host,
     see::{
         plan,
         status::{self, Style},
@@ -28,6 +27,7 @@ use crate::{
     terminal::{
         connection::Connection,
         error::Error,
+        host_connection::HostConnection,
         output::{Exit, print},
         proxy::{self, Proxy},
         run::block_on,
@@ -64,15 +64,8 @@ pub struct SupportBundle {
     #[arg(long, env = "MCZK_BUNDLE_MAX_MEBIBYTES", value_name = "MIB", default_value_t = 256,
           value_parser = RangedU64ValueParser::<usize>::new().range(2..=4096))]
     max_mebibytes: usize,
-    /// Context of the cluster in which the operator runs [default: none, and the operator's pods are left out]
-    #[arg(long, env = "MCZK_HOST_CONTEXT", value_name = "NAME")]
-    host_context: Option<String>,
-    /// Kubeconfig of that cluster [default: that of --kubeconfig]
-    #[arg(long, env = "MCZK_HOST_KUBECONFIG", value_name = "FILE")]
-    host_kubeconfig: Option<PathBuf>,
-    /// Namespace of the operator there
-    #[arg(long, env = "MCZK_HOST_NAMESPACE", value_name = "NAMESPACE", default_value = host::NAMESPACE)]
-    host_namespace: String,
+    #[command(flatten)]
+    host: HostConnection,
     #[command(flatten)]
     connection: Connection,
 }
@@ -85,7 +78,7 @@ impl SupportBundle {
     pub fn run(self) -> Result<Exit, Error> {
         block_on(async {
             let (client, url) = self.connection.client().await?;
-            let host = self.host_client().await?;
+            let host = self.host.named_client(&self.connection).await?;
             let has_host = host.is_some();
             let objects = self.ensembles(&client).await?;
             let now = Timestamp::now();
@@ -130,7 +123,7 @@ impl SupportBundle {
             Some(host) => {
                 let mut collector = self.collector(&mut archive, host, "host");
                 if collector.version().await? {
-                    collector.lists(request::of_program_namespace(&self.host_namespace, request::OPERATOR)).await?;
+                    collector.lists(request::of_program_namespace(&self.host.namespace, request::OPERATOR)).await?;
                 }
             }
             None => archive.not_asked("host", NO_HOST),
@@ -138,16 +131,6 @@ impl SupportBundle {
         let missing = archive.count_missing();
         archive.finish(head).and_then(|file| file.sync_all()).context("cannot write the bundle")?;
         Ok(missing)
-    }
-
-    /// A client of the cluster of the operator, if the user names it.
-    async fn host_client(&self) -> Result<Option<Client>, Error> {
-        if self.host_context.is_none() && self.host_kubeconfig.is_none() {
-            return Ok(None);
-        }
-        let kubeconfig = self.host_kubeconfig.clone().or_else(|| self.connection.kubeconfig.clone());
-        let connection = Connection { kubeconfig, context: self.host_context.clone(), identity: None };
-        Ok(Some(connection.client().await?.0))
     }
 
     async fn ensembles(&self, client: &Client) -> Result<Vec<DynamicObject>, Error> {
