@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -11,6 +11,7 @@ use kube::{
     Api, Client,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind},
 };
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tracing::{info, warn};
 
@@ -76,7 +77,7 @@ pub(super) struct AgentContext {
     pub(super) options: AgentOptions,
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
-    memory: Mutex<HashMap<(String, String), Memory>>,
+    pub(super) memory: Mutex<HashMap<(String, String), Memory>>,
     /// Id of this cluster, once it was read; `None` if the agent may not read it.
     pub(super) cluster_id: OnceLock<String>,
 }
@@ -133,14 +134,9 @@ impl AgentContext {
         Self { client, options, metrics, events, memory: Mutex::default(), cluster_id: OnceLock::new() }
     }
 
-    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {
-        // A panic while the lock was held leaves counters behind and nothing that could be half done.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What is remembered of this very object.
     pub(super) fn memory(&self, key: &(String, String), uid: &str) -> Memory {
-        let mut all = self.all();
+        let mut all = self.memory.lock();
         let memory = all.entry(key.clone()).or_default();
         if memory.uid != uid {
             *memory = Memory { uid: uid.to_owned(), ..Memory::default() };
@@ -203,7 +199,7 @@ impl AgentContext {
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {
-        if let Some(memory) = self.all().get_mut(key) {
+        if let Some(memory) = self.memory.lock().get_mut(key) {
             change(memory);
         }
     }

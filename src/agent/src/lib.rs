@@ -129,7 +129,7 @@ async fn reconcile_object(key: &ObjectKey, context: &AgentContext) -> Result<Act
     }
     let snapshot = match observe::observe(key, context).await? {
         observe::Outcome::Gone => {
-            context.all().remove(key);
+            context.memory.lock().remove(key);
             return Ok(Action::await_change());
         }
         observe::Outcome::Unreadable(object, why) => {

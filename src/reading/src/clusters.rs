@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
@@ -12,6 +11,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DynamicObject, ListParams},
 };
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tracing::{debug, warn};
@@ -121,7 +121,7 @@ impl Clusters {
 
     /// The changes that [`Clusters::verify`] finds before the watch does. The first caller gets them.
     pub fn take_changes(&self) -> BoxStream<'static, ClusterChange> {
-        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let unread = self.unread.lock().take();
         unread.map_or_else(|| futures::stream::empty().boxed(), StreamExt::boxed)
     }
 
@@ -195,7 +195,7 @@ impl Clusters {
         loop {
             let before = self.versions().remove(name);
             let found = api.list(&only).await.during(|| format!("reading Cluster {name}"))?.items.into_iter().next();
-            let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.all.write();
             if all.get(name).map(|(_, known)| *known) == before {
                 return Ok(match found {
                     None => remove(&mut all, name),
@@ -208,19 +208,19 @@ impl Clusters {
 
     /// Versions by name.
     fn versions(&self) -> BTreeMap<String, ClusterVersion> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         all.iter().map(|(name, (_, version))| (name.clone(), *version)).collect()
     }
 
     /// All clusters, by name.
     pub fn all(&self) -> Vec<Cluster> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.all.read();
         all.values().map(|(cluster, _)| cluster.clone()).collect()
     }
 
     /// Stores a cluster. `None` if no field changed that decisions use, or a later version is known.
     pub fn put(&self, cluster: Cluster, version: ClusterVersion, sighting: Sighting) -> Option<ClusterChange> {
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.write();
         let is_older = |(_, known): &(_, ClusterVersion)| version.number.is_some() && known.number > version.number;
         if sighting == Sighting::Changed && all.get(cluster.name()).is_some_and(is_older) {
             return None;
@@ -230,12 +230,12 @@ impl Clusters {
 
     /// Removes a cluster. `None` if it was not stored.
     pub fn remove(&self, name: &str) -> Option<ClusterChange> {
-        remove(&mut self.all.write().unwrap_or_else(PoisonError::into_inner), name)
+        remove(&mut self.all.write(), name)
     }
 
     /// Ends a list: removes the clusters that it does not name.
     pub fn end_list(&self, names: &[String]) -> Vec<ClusterChange> {
-        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.write();
         let gone: Vec<String> = all.keys().filter(|name| !names.contains(name)).cloned().collect();
         let gone = gone.iter().filter_map(|name| remove(&mut all, name)).collect();
         self.listed.send_replace(true);

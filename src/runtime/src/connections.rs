@@ -7,12 +7,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
@@ -90,7 +91,7 @@ impl Connections {
 
     /// A place for a new connection from this address. At a limit, another connection ends.
     pub(crate) fn place(&self, address: IpAddr) -> Place {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let of_address = table.addresses.get(&address).map_or(0, |address| address.open());
         let evicted = if of_address >= self.max_per_address {
             table.evict(0, |entry| entry.address == address).map(|of| (of, "address"))
@@ -107,10 +108,6 @@ impl Connections {
         let (activity, eviction) = (Arc::new(Activity::new(of)), Arc::<Eviction>::default());
         let id = table.add(Entry { address, activity: activity.clone(), eviction: eviction.clone() });
         Place { id, activity, eviction, connections: self.clone() }
-    }
-
-    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -217,7 +214,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connections.table().remove(self.id);
+        self.connections.table.lock().remove(self.id);
     }
 }
 
@@ -268,9 +265,9 @@ mod tests {
         assert_eq!(ended, [true, true, true, false, false]);
         assert!(karmada.evicted().now_or_never().is_none());
         drop(hostile);
-        assert_eq!(connections.table().open.len(), 1);
+        assert_eq!(connections.table.lock().open.len(), 1);
         let addresses: Vec<(IpAddr, usize)> =
-            connections.table().addresses.iter().map(|(ip, address)| (*ip, address.open())).collect();
+            connections.table.lock().addresses.iter().map(|(ip, address)| (*ip, address.open())).collect();
         assert_eq!(addresses, [(KARMADA, 1)]);
     }
 

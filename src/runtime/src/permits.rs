@@ -5,9 +5,10 @@
 //! those of addresses that have read an answer come first, then those of addresses with few connections, then the newest.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Addresses with fewer connections are equal: Karmada has several, and a hostile client may have many addresses.
@@ -79,7 +80,7 @@ impl Permits {
     /// Waits for a permit for a client of this address.
     pub(crate) async fn permit(&self, address: &Arc<Address>) -> Permit {
         let granted = {
-            let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.0.lock();
             if queue.free > 0 {
                 queue.free -= 1;
                 None
@@ -97,7 +98,7 @@ impl Permits {
     }
 
     fn next(&self) -> Option<oneshot::Sender<Permit>> {
-        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.0.lock();
         // Connections that have ended wait no more.
         queue.waiting.retain(|waiting| !waiting.permit.is_closed());
         let next = first(queue.waiting.iter().map(|waiting| &*waiting.address));

@@ -1,9 +1,11 @@
 //! Readiness of the process: it is ready while all its gates are open. `/readyz` shows the closed ones.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::Mutex;
 
 /// All gates of the process. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -19,14 +21,14 @@ impl Gates {
     /// Adds a gate, which is closed at first. The text describes the state of the process while the gate is closed.
     pub fn gate(&self, state: &'static str) -> Gate {
         let gate = Gate { state, open: Arc::default() };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
+        self.0.lock().push(gate.clone());
         gate
     }
 
     /// States of the closed gates, in the order in which the gates were added. The process is ready if there is none.
     #[must_use]
     pub fn closed(&self) -> Vec<&'static str> {
-        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.0.lock();
         gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.state).collect()
     }
 }

@@ -7,7 +7,7 @@ mod metrics;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use parking_lot::Mutex;
 use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
 
 pub use self::metrics::Metrics;
@@ -113,14 +114,9 @@ struct Shell<R> {
 }
 
 impl<R: Reconciler> Shell<R> {
-    fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, Failures>> {
-        // A panic while the lock was held leaves counters behind and nothing that could be half done.
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Message of the last failure for the user, and whether there was one.
     fn failure(&self, key: &ObjectKey) -> (Option<String>, bool) {
-        let all = self.failures();
+        let all = self.failures.lock();
         let failures = all.get(key);
         (failures.and_then(|failures| failures.message(Instant::now())).map(str::to_owned), failures.is_some())
     }
@@ -225,7 +221,7 @@ async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>
     span.record("result", label).record("otel.status_code", if result.is_ok() { "OK" } else { "ERROR" });
     shell.reconciler.metrics().reconciled(label, begin.elapsed());
     if result.is_ok() {
-        shell.failures().remove(&key);
+        shell.failures.lock().remove(&key);
     }
     result
 }
@@ -239,7 +235,7 @@ fn after_failure<R: Reconciler>(object: Arc<DynamicObject>, error: &Error, shell
         debug!(namespace, name, %error, "Reconcile met a conflict");
         return Action::requeue(jittered(AFTER_CONFLICT));
     }
-    let mut all = shell.failures();
+    let mut all = shell.failures.lock();
     let failures = all.entry(key.clone()).or_insert_with(Failures::none);
     failures.put(error);
     if matches!(error, Error::Panic(_)) {

@@ -1,9 +1,10 @@
 //! Raises the generation of the volume while `ZooKeeper` serves: [`mczk_rules::server::volume_age`].
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::error;
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
@@ -51,7 +52,7 @@ impl Generation {
             let (volume, files) = (server.volume.clone(), self.files.clone());
             // On the volume first: what the ensemble knows must never be newer than an intact volume.
             let stored = tokio::task::spawn_blocking(move || {
-                let files = files.lock().unwrap_or_else(PoisonError::into_inner).read(&volume.transactions_folder())?;
+                let files = files.lock().read(&volume.transactions_folder())?;
                 let held = files.held(&volume.generations()?.held, committed, applied);
                 volume.raise_generation(published, held, known)
             });

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, BufReader},
     sync::Notify,
@@ -42,7 +43,7 @@ type RecentLines = Arc<Mutex<VecDeque<String>>>;
 impl LastLines {
     /// The lines so far, without times.
     pub fn text(&self) -> String {
-        let streams = self.0.each_ref().map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let streams = self.0.each_ref().map(|last| last.lock().clone());
         without_times(streams.iter().flatten().map(String::as_str))
     }
 }
@@ -132,7 +133,7 @@ impl OutputLog {
         if text.starts_with(char::is_whitespace) {
             return;
         }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.len() == LAST_LINES {
             last.pop_front();
         }

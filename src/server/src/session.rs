@@ -1,9 +1,10 @@
 //! Sessions of the parent process with its own `ZooKeeper`, with the rights of a superuser.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex as StdMutex, PoisonError};
+
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex as StdMutex;
 use tokio::{sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error as ZkError, SessionState};
 
@@ -105,7 +106,7 @@ impl Sessions {
     /// The session for observations and changes. After a loss of the connection the server opens a new session. A session is
     /// a write, so it proves that a quorum commits again.
     pub(super) async fn client(&self) -> Result<Client, ZkError> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shared = self.shared.lock().clone();
         if let Some(client) = shared
             && client.state() == SessionState::SyncConnected
         {
@@ -114,7 +115,7 @@ impl Sessions {
         let client = self.connect(SESSION_TIMEOUT).await?;
         shared_znodes::protect(&client).await?;
         shared_znodes::show_configuration(&client, self.client_address != ClientAddress::Loopback).await?;
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
+        *self.shared.lock() = Some(client.clone());
         Ok(client)
     }
 

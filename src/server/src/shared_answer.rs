@@ -1,12 +1,12 @@
 //! An answer that all callers share, because strangers may ask too, and as often as they like.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 /// Least time between the beginnings of two questions.
@@ -41,7 +41,7 @@ impl SharedAnswer {
     /// The answer of the last question, if it is current. Otherwise this asks; a question that panics is answered with no.
     pub(crate) async fn get(&self, ask: impl Future<Output = bool> + Send + 'static) -> bool {
         let answer = {
-            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.lock();
             drop(last.take_if(|question| !question.is_current()));
             last.get_or_insert_with(|| SharedQuestion::begin(ask)).answer.clone()
         };

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -245,11 +246,11 @@ impl Supervisor {
     }
 
     pub(crate) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
-        read(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&self.state.lock())
     }
 
     pub(super) fn change_state(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.state.lock());
     }
 }
 

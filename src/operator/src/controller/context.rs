@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -11,6 +11,7 @@ use kube::{
     api::DynamicObject,
     runtime::{controller::Action, reflector::Store},
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{changes::Changes, metrics::Metrics, pause::Routine};
@@ -94,24 +95,19 @@ impl Context {
         Self { client, leadership, options, metrics, events, clusters, routine, objects, memory }
     }
 
-    fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, EnsembleMemory>> {
-        // A panic while the lock was held leaves counters behind and nothing that could be half done.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Number of objects that the controller has read.
     pub(super) fn number(&self) -> usize {
-        self.memory().len()
+        self.memory.lock().len()
     }
 
     /// Notes an event of an object around this one. True if the controller must read again.
     pub(super) fn saw(&self, key: &ObjectKey, version: ObjectVersion, sighting: Sighting) -> bool {
-        self.memory().get_mut(key).is_none_or(|memory| memory.changes.saw(version, sighting))
+        self.memory.lock().get_mut(key).is_none_or(|memory| memory.changes.saw(version, sighting))
     }
 
     /// Notes a change without a version around an object.
     pub(super) fn invalidate(&self, key: &ObjectKey) {
-        if let Some(memory) = self.memory().get_mut(key) {
+        if let Some(memory) = self.memory.lock().get_mut(key) {
             memory.changes.invalidate();
         }
     }
@@ -119,7 +115,7 @@ impl Context {
     /// Notes the change of a member cluster, and returns the objects to which it matters.
     pub(super) fn cluster_changed(&self, change: &ClusterChange) -> Vec<ObjectKey> {
         let mut keys = Vec::new();
-        for (key, memory) in self.memory().iter_mut() {
+        for (key, memory) in self.memory.lock().iter_mut() {
             let matters = |interest: &ClusterInterest| interest.includes(change.before.as_ref(), change.after.as_ref());
             if memory.interest.as_ref().is_none_or(matters) {
                 memory.changes.invalidate();
@@ -131,7 +127,7 @@ impl Context {
 
     /// When an object is due, whose watch has seen this version.
     pub(super) fn due(&self, key: &ObjectKey, version: ObjectVersion, term: Option<i32>) -> Due {
-        let (mut all, now) = (self.memory(), Instant::now());
+        let (mut all, now) = (self.memory.lock(), Instant::now());
         let Some(memory) = all.get_mut(key) else { return Due::Now };
         if memory.changes.requires_read(version, term, now) {
             return Due::Now;
@@ -145,17 +141,17 @@ impl Context {
         let is_routine = |memory: &EnsembleMemory| {
             !memory.needs_own_read && memory.oldest.is_none() && memory.changes.is_routine(own, term)
         };
-        self.memory().get(key).is_none_or(is_routine)
+        self.memory.lock().get(key).is_none_or(is_routine)
     }
 
     /// True while an object is read.
     pub(super) fn in_read(&self, key: &ObjectKey) -> bool {
-        self.memory().get(key).is_some_and(|memory| memory.in_read)
+        self.memory.lock().get(key).is_some_and(|memory| memory.in_read)
     }
 
     /// Begins to read objects. Each read ends with [`Context::end_read`], or with the returned value.
     pub(super) fn begin_read(&self, keys: impl IntoIterator<Item = ObjectKey>, term: Option<i32>) -> Reading<'_> {
-        let mut all = self.memory();
+        let mut all = self.memory.lock();
         let open: BTreeSet<ObjectKey> = keys.into_iter().collect();
         for key in &open {
             let memory = all.entry(key.clone()).or_default();
@@ -167,7 +163,7 @@ impl Context {
 
     /// True if the controller may now report a failed read of an object: once a minute.
     pub(super) fn may_report_failure(&self, key: &ObjectKey) -> bool {
-        let mut all = self.memory();
+        let mut all = self.memory.lock();
         let reported = &mut all.entry(key.clone()).or_default().reported_failure;
         let may = reported.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL);
         if may {
@@ -178,7 +174,7 @@ impl Context {
 
     /// An object as the watch saw it, with what the last read found in its status.
     pub(super) fn last_read(&self, key: &ObjectKey, object: &DynamicObject) -> DynamicObject {
-        let all = self.memory();
+        let all = self.memory.lock();
         let incarnation = all.get(key).and_then(|memory| memory.incarnation.as_ref());
         let mut object = object.clone();
         if let Some((incarnation, formed)) = incarnation {
@@ -199,7 +195,7 @@ impl Context {
         let interest = ClusterInterest::of(&observed.object, observed.binding.as_ref(), observed.overrides.as_deref());
         let ensemble = observed.object.status.as_ref().and_then(|status| status.ensemble.as_ref());
         let incarnation = ensemble.map(|ensemble| (ensemble.incarnation.as_str().into(), ensemble.formed));
-        if let Some(memory) = self.memory().get_mut(key) {
+        if let Some(memory) = self.memory.lock().get_mut(key) {
             memory.changes.hold(versions);
             memory.changes.read_again_in(again, Instant::now());
             memory.interest = Some(interest);
@@ -210,19 +206,19 @@ impl Context {
 
     /// Notes a report about an object that the controller knows.
     pub(super) fn report_arrived(&self, key: &ObjectKey, version: Option<u64>) {
-        if let Some(reports) = self.memory().get_mut(key) {
+        if let Some(reports) = self.memory.lock().get_mut(key) {
             reports.arrived(version);
         }
     }
 
     /// Arrival of the oldest report that no decision covers yet. The caller's decision covers it.
     pub(super) fn take_reported(&self, key: &ObjectKey) -> Option<Instant> {
-        self.memory().entry(key.clone()).or_default().oldest.take()
+        self.memory.lock().entry(key.clone()).or_default().oldest.take()
     }
 
     /// Gives back a report that no decision covered after all: its age counts on.
     pub(super) fn restore_reported(&self, key: &ObjectKey, reported: Option<Instant>) {
-        if let Some(reports) = self.memory().get_mut(key) {
+        if let Some(reports) = self.memory.lock().get_mut(key) {
             reports.oldest = reports.oldest.into_iter().chain(reported).min();
         }
     }
@@ -230,7 +226,7 @@ impl Context {
     /// True if a binding of version `read` holds the newest report. Then `reported` is the arrival of the oldest report that
     /// the decision covers.
     pub(super) fn holds_newest(&self, key: &ObjectKey, read: Option<u64>, reported: &mut Option<Instant>) -> bool {
-        match self.memory().get_mut(key) {
+        match self.memory.lock().get_mut(key) {
             Some(reports) if reports.overtake(read) => false,
             Some(reports) => {
                 *reported = reports.oldest.take().into_iter().chain(*reported).min();
@@ -242,17 +238,17 @@ impl Context {
 
     /// Notes that the controller has asked Karmada to schedule an object again.
     pub(super) fn asked(&self, key: &ObjectKey) {
-        self.memory().entry(key.clone()).or_default().asked = Some(Instant::now());
+        self.memory.lock().entry(key.clone()).or_default().asked = Some(Instant::now());
     }
 
     /// Time since the controller last asked Karmada to schedule an object again.
     pub(super) fn since_asked(&self, key: &ObjectKey) -> Option<Duration> {
-        self.memory().get(key)?.asked.as_ref().map(Instant::elapsed)
+        self.memory.lock().get(key)?.asked.as_ref().map(Instant::elapsed)
     }
 
     /// Forgets an object that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
-        self.memory().remove(key);
+        self.memory.lock().remove(key);
         self.metrics.ensembles.forget(key);
     }
 }
@@ -291,7 +287,7 @@ impl Reading<'_> {
     /// The read of an object has ended with [`Context::end_read`].
     pub(super) fn ended(&mut self, key: &ObjectKey) {
         if self.open.remove(key)
-            && let Some(memory) = self.context.memory().get_mut(key)
+            && let Some(memory) = self.context.memory.lock().get_mut(key)
         {
             memory.in_read = false;
         }
@@ -305,7 +301,7 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let mut all = self.context.memory();
+        let mut all = self.context.memory.lock();
         for key in &self.open {
             if let Some(memory) = all.get_mut(key) {
                 memory.changes.invalidate();

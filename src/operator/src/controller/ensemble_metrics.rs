@@ -4,11 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject, runtime::reflector::Store};
+use parking_lot::Mutex;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
@@ -104,11 +105,6 @@ impl fmt::Debug for EnsembleMetrics {
 }
 
 impl EnsembleMetrics {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Measures>> {
-        // A panic while the lock was held leaves numbers behind and nothing that could be half done.
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Shows ensembles only while this process acts, and only those that the store holds. Numbers of a former leader are
     /// old, and an object whose finalizer another client removes disappears without a reconcile.
     pub(super) fn limit_to(&self, objects: Store<DynamicObject>, leadership: Leadership) {
@@ -120,35 +116,35 @@ impl EnsembleMetrics {
     fn remove_gone(&self) {
         let Some(EnsembleLimits { objects, leadership }) = self.limits.get() else { return };
         if leadership.term().is_none() {
-            self.all().clear();
+            self.numbers.lock().clear();
             return;
         }
         let key = |object: &Arc<DynamicObject>| (object.namespace().unwrap_or_default(), object.name_any());
         let live: BTreeSet<ObjectKey> = objects.state().iter().map(key).collect();
-        self.all().retain(|key, _| live.contains(key));
+        self.numbers.lock().retain(|key, _| live.contains(key));
     }
 
     /// The samples of the next ensembles after this one, or of the first ones.
     fn samples_after(&self, last: Option<&ObjectKey>, gauge: &Gauge) -> Vec<(ObjectKey, Vec<Sample>)> {
         let begin = last.map_or(Bound::Unbounded, Bound::Excluded);
-        let all = self.all();
+        let all = self.numbers.lock();
         let next = all.range((begin, Bound::Unbounded)).take(BLOCK);
         next.map(|(key, measures)| (key.clone(), (gauge.samples)(measures))).collect()
     }
 
     /// Replaces the numbers of an ensemble.
     pub fn set(&self, key: &ObjectKey, measures: Measures) {
-        self.all().insert(key.clone(), measures);
+        self.numbers.lock().insert(key.clone(), measures);
     }
 
     /// Shows a failure that prevents new numbers.
     pub fn fail(&self, key: &ObjectKey, reason: Reason) {
-        self.all().entry(key.clone()).or_default().fail(reason);
+        self.numbers.lock().entry(key.clone()).or_default().fail(reason);
     }
 
     /// Removes every series of an ensemble that is gone.
     pub fn forget(&self, key: &ObjectKey) {
-        self.all().remove(key);
+        self.numbers.lock().remove(key);
     }
 }
 

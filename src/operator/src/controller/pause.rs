@@ -1,9 +1,8 @@
 //! The pause of all routine reads while the API server is overloaded.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// The shortest and the longest pause after failures.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -13,7 +12,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 pub(super) struct Routine {
     /// One read at a time.
     pub(super) one_at_a_time: tokio::sync::Mutex<()>,
-    pause: Mutex<Pause>,
+    pub(super) pause: Mutex<Pause>,
 }
 
 /// When routine reads go on after failures in a row.
@@ -33,12 +32,6 @@ impl Pause {
         let (shortest, longest) = PAUSES;
         let pause = shortest.saturating_mul(1 << self.failures.saturating_sub(1).min(10)).min(longest);
         self.until = now.checked_add(pause).filter(|_| failed);
-    }
-}
-
-impl Routine {
-    pub(super) fn pause(&self) -> MutexGuard<'_, Pause> {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -58,7 +58,7 @@ impl Context {
         if !self.is_routine(key, version.0, term) {
             return Ok(None);
         }
-        if let Some(left) = self.routine.pause().left(Instant::now()) {
+        if let Some(left) = self.routine.pause.lock().left(Instant::now()) {
             return Ok(Some(Action::requeue(jittered(left.saturating_mul(2)))));
         }
         // Another attempt may have read it meanwhile.
@@ -71,7 +71,7 @@ impl Context {
         }
         let mut reading = self.begin_read(keys.iter().cloned(), term);
         let read = futures::try_join!(lists::read(&self.client, &keys), self.clusters.verify(&self.client));
-        self.routine.pause().ended(read.is_err(), Instant::now());
+        self.routine.pause.lock().ended(read.is_err(), Instant::now());
         let (read, ()) = read.inspect_err(|error| warn!(%error, "Routine read failed: all of them pause"))?;
         let settled = self.settle(read, term, &mut reading).await;
         debug!(members = keys.len(), settled, "Routine read");

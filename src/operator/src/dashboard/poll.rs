@@ -1,12 +1,9 @@
 //! One poll of the control plane for all listeners. It reads only what has a listener: each namespace that one follows, and
 //! all namespaces together.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, timeout, timeout_at},
@@ -85,7 +82,7 @@ impl Poll {
     }
 
     async fn read(&self, source: &PollSource, clusters: &RoundClusters, namespace: Option<&str>) {
-        let most = MOST_BYTES / self.snapshots().len().max(SHARES);
+        let most = MOST_BYTES / self.snapshots.lock().len().max(SHARES);
         let ensembles = match timeout(READ_TIMEOUT, Box::pin(source.read(namespace, clusters, most))).await {
             Ok(ensembles) => ensembles.map_err(|error| error.to_string()),
             Err(_) => Err(format!("the API server does not answer within {} s", READ_TIMEOUT.as_secs())),
@@ -100,7 +97,7 @@ impl Poll {
     /// The namespaces to read now, and when others follow. One without a listener is forgotten then, and not before: clients
     /// that come again and again cause no more reads.
     fn due(&self) -> (Vec<Option<String>>, Instant) {
-        let (now, mut snapshots) = (Instant::now(), self.snapshots());
+        let (now, mut snapshots) = (Instant::now(), self.snapshots.lock());
         let at = |snapshot: &watch::Sender<Option<Arc<PolledEnsembles>>>| {
             snapshot.borrow().as_ref().map_or(now, |snapshot| snapshot.read + self.interval)
         };
@@ -113,24 +110,19 @@ impl Poll {
     /// Hands a result to all listeners of a namespace, or of all together.
     pub fn publish(&self, namespace: Option<&str>, ensembles: Result<Ensembles, String>) {
         let snapshot = Arc::new(PolledEnsembles { ensembles, read: Instant::now() });
-        self.snapshots().entry(namespace.map(str::to_owned)).or_default().send_replace(Some(snapshot));
+        self.snapshots.lock().entry(namespace.map(str::to_owned)).or_default().send_replace(Some(snapshot));
     }
 
     /// A new listener of a namespace, or of all together.
     #[must_use]
     pub fn listen(&self, namespace: Option<&str>) -> Listener {
-        let mut snapshots = self.snapshots();
+        let mut snapshots = self.snapshots.lock();
         if snapshots.len() >= MOST_UNUSED {
             snapshots.retain(|_, snapshot| snapshot.receiver_count() > 0);
         }
         let receiver = snapshots.entry(namespace.map(str::to_owned)).or_default().subscribe();
         self.wanted.notify_one();
         Listener { receiver, limit: self.interval * 2 }
-    }
-
-    fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
-        // No code panics while it holds the lock, and the content is always whole.
-        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -205,10 +197,10 @@ mod tests {
         drop((one, same));
         sleep(Duration::from_secs(25)).await;
         assert_eq!(reads(), 4, "all together alone");
-        assert_eq!(poll.snapshots().len(), 1, "the other is forgotten");
+        assert_eq!(poll.snapshots.lock().len(), 1, "the other is forgotten");
         drop(all);
         sleep(Duration::from_secs(100)).await;
-        assert_eq!((reads(), poll.snapshots().len()), (4, 0));
+        assert_eq!((reads(), poll.snapshots.lock().len()), (4, 0));
         stop.request_shutdown();
         run.await.unwrap();
     }
@@ -220,6 +212,6 @@ mod tests {
             let _ = poll.listen(Some(&number.to_string()));
             poll.publish(Some(&number.to_string()), Ok(Ensembles::default()));
         }
-        assert!(poll.snapshots().len() <= MOST_UNUSED + 1);
+        assert!(poll.snapshots.lock().len() <= MOST_UNUSED + 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Asks the API server who a user is and what the user may see.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use std::time::Duration;
 
 use k8s_openapi::api::{
@@ -12,6 +12,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::{
     sync::Semaphore,
@@ -52,7 +53,7 @@ impl Reviews {
     /// Why the user sees nothing.
     pub(super) async fn check(&self, token: &str, address: IpAddr, namespace: Option<&str>) -> Result<(), PageRefusal> {
         let question: Question = (Sha256::digest(token).into(), namespace.map(str::to_owned));
-        let known = locked(&self.grants).get(&question, Instant::now());
+        let known = self.grants.lock().get(&question, Instant::now());
         let verdict = match known {
             Some(verdict) => verdict,
             None => self.ask(token, address, question).await?,
@@ -66,15 +67,15 @@ impl Reviews {
 
     /// The API server's decision, which counts for a while. A failure is no decision.
     async fn ask(&self, token: &str, address: IpAddr, question: Question) -> Result<Verdict, PageRefusal> {
-        let known = locked(&self.grants).was_allowed(&question, Instant::now());
-        if !known && !locked(&self.budget).take(address, Instant::now()) {
+        let known = self.grants.lock().was_allowed(&question, Instant::now());
+        if !known && !self.budget.lock().take(address, Instant::now()) {
             return Err(PageRefusal::Busy);
         }
         let permits = if known { &self.known } else { &self.strangers };
         let Ok(Ok(_permit)) = timeout(TIMEOUT, permits.acquire()).await else { return Err(PageRefusal::Busy) };
         let asked = Instant::now();
         // Another request may have asked the same meanwhile.
-        let decided = locked(&self.grants).get(&question, asked);
+        let decided = self.grants.lock().get(&question, asked);
         if let Some(verdict) = decided {
             return Ok(verdict);
         }
@@ -84,7 +85,7 @@ impl Reviews {
             Ok(Err(error)) => return Err(failed(&error.to_string())),
             Err(_) => return Err(failed("the API server does not answer")),
         };
-        locked(&self.grants).put(question, verdict, asked);
+        self.grants.lock().put(question, verdict, asked);
         Ok(verdict)
     }
 
@@ -101,11 +102,6 @@ impl Reviews {
         let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
     }
-}
-
-/// No code panics while it holds a lock, and the content is always whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// May the user get the MultiClusterZooKeepers of the namespace, or list them in all?
@@ -203,7 +199,7 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 3, "two questions about ann, one about bob");
         let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
         let long_ago = Instant::now().checked_sub(super::super::grants::LIFETIME).unwrap();
-        locked(&reviews.grants).put(question, Verdict::Allowed, long_ago);
+        reviews.grants.lock().put(question, Verdict::Allowed, long_ago);
         assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
         assert_eq!(count.load(Ordering::Relaxed), 5, "the API server was asked again");
     }
@@ -215,7 +211,7 @@ mod tests {
         });
         let reviews = Reviews::new(Client::new(service, "n"));
         assert_eq!(reviews.check("ann", HOME, None).await, Err(PageRefusal::Failed));
-        assert_eq!(locked(&reviews.grants).get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
+        assert_eq!(reviews.grants.lock().get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
         let permits = reviews.strangers.acquire_many(u32::try_from(CONCURRENCY).unwrap()).await.unwrap();
         assert_eq!(reviews.check("ann", HOME, None).await, Err(PageRefusal::Busy));
         drop(permits);
@@ -233,7 +229,7 @@ mod tests {
         assert!(count.load(Ordering::Relaxed) <= 2 * 20, "{count:?}");
         // The budget of the address is used up, but not for a right that was granted.
         tokio::time::advance(super::super::grants::LIFETIME).await;
-        while locked(&reviews.budget).take(HOME, Instant::now()) {}
+        while reviews.budget.lock().take(HOME, Instant::now()) {}
         assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
         assert_eq!(reviews.check("ann", HOME, Some("b")).await, Err(PageRefusal::Busy));
     }
@@ -245,7 +241,7 @@ mod tests {
         assert_eq!(reviews.check("ann", HOME, Some("a")).await, Ok(()));
         let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
         let long_ago = Instant::now().checked_sub(super::super::grants::LIFETIME).unwrap();
-        locked(&reviews.grants).put(question, Verdict::Allowed, long_ago);
+        reviews.grants.lock().put(question, Verdict::Allowed, long_ago);
         let all = futures::future::join_all((0..64).map(|_| reviews.check("ann", HOME, Some("a")))).await;
         assert!(all.iter().all(Result::is_ok));
         assert!(count.load(Ordering::Relaxed) <= 2 + 2 * CONCURRENCY, "{count:?}");

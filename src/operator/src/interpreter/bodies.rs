@@ -4,8 +4,9 @@
 //! milliseconds, so a slow client loses its place, and not Karmada.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The bodies of all requests.
@@ -43,7 +44,7 @@ impl Bodies {
 
     /// Begins to read a body. One too many ends another one.
     pub(super) fn begin(&self) -> BodyReading<'_> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.read.len() >= self.max_number {
             table.evict_oldest(u64::MAX);
         }
@@ -58,17 +59,13 @@ impl Bodies {
     /// # Errors
     /// If the bodies that are answered take the memory.
     pub(super) fn hold(&self, bytes: usize) -> Result<Complete<'_>, Full> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.bytes += bytes;
         let complete = Complete { bodies: self, bytes };
         let fits = table.make_room(self.max_bytes, u64::MAX);
         // Without the lock: a body that is refused returns its bytes.
         drop(table);
         fits.map(|()| complete)
-    }
-
-    fn table(&self) -> MutexGuard<'_, BodyTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,7 +109,7 @@ impl<'a> BodyReading<'a> {
     /// # Errors
     /// If the bodies that are answered take the memory.
     pub(super) fn holds(&self, bytes: usize) -> Result<(), Full> {
-        let mut table = self.bodies.table();
+        let mut table = self.bodies.table.lock();
         // Another body may have ended this one, which then learns it by [`Self::evicted`].
         let Some(entry) = table.read.get_mut(&self.id) else { return Ok(()) };
         let before = std::mem::replace(&mut entry.bytes, bytes);
@@ -127,7 +124,7 @@ impl<'a> BodyReading<'a> {
 
     /// All bytes are there. From now on no other body can end this one.
     pub(super) fn complete(self) -> Complete<'a> {
-        let mut table = self.bodies.table();
+        let mut table = self.bodies.table.lock();
         let bytes = table.remove(self.id).map_or(0, |entry| entry.bytes);
         table.bytes += bytes;
         Complete { bodies: self.bodies, bytes }
@@ -136,7 +133,7 @@ impl<'a> BodyReading<'a> {
 
 impl Drop for BodyReading<'_> {
     fn drop(&mut self) {
-        self.bodies.table().remove(self.id);
+        self.bodies.table.lock().remove(self.id);
     }
 }
 
@@ -149,7 +146,7 @@ pub(super) struct Complete<'a> {
 
 impl Drop for Complete<'_> {
     fn drop(&mut self) {
-        self.bodies.table().bytes -= self.bytes;
+        self.bodies.table.lock().bytes -= self.bytes;
     }
 }
 
@@ -171,7 +168,7 @@ mod tests {
         let third = bodies.begin();
         assert_eq!([&first, &second, &third].map(ended), [true, false, false]);
         drop((first, second, third));
-        assert!(bodies.table().read.is_empty());
+        assert!(bodies.table.lock().read.is_empty());
     }
 
     #[test]
@@ -187,9 +184,9 @@ mod tests {
         assert_eq!(open.each_ref().map(ended), [true, true, false]);
         // An ended body counts no more.
         assert_eq!(open[0].holds(90), Ok(()));
-        assert_eq!(bodies.table().bytes, 70);
+        assert_eq!(bodies.table.lock().bytes, 70);
         drop((open, last));
-        assert_eq!(bodies.table().bytes, 0);
+        assert_eq!(bodies.table.lock().bytes, 0);
     }
 
     #[test]
@@ -205,6 +202,6 @@ mod tests {
         assert!(ended(&third));
         assert_eq!(bodies.hold(30).err(), Some(Full));
         drop((first, second, third));
-        assert_eq!(bodies.table().bytes, 0);
+        assert_eq!(bodies.table.lock().bytes, 0);
     }
 }

@@ -5,12 +5,10 @@
 
 mod dial;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::{
     io::AsyncWriteExt,
     net::TcpListener,
@@ -47,13 +45,13 @@ impl Results {
     /// The JSON that the agent reads: a [`PreflightAnswer`] about this round of the probe of this cluster.
     #[must_use]
     pub fn to_json(&self, round: &str, cluster: &str) -> String {
-        let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let problems = self.0.lock().clone();
         let answer = PreflightAnswer { round: round.to_owned(), cluster: cluster.to_owned(), problems };
         serde_json::to_string(&answer).unwrap_or_default()
     }
 
     fn set(&self, problems: Vec<NetworkProblem>, running_for: Duration) {
-        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut results = self.0.lock();
         let next = next_results(results.as_ref(), problems, running_for);
         if *results != next {
             info!(problems = ?next, "the network was checked");
