@@ -61,11 +61,18 @@ impl Doctor {
             let limit = Duration::from_secs(self.timeout_seconds);
             let mut config = self.connection.config().await?;
             config.connect_timeout = Some(limit);
-            let host = self.host_client().await?;
+            let host = self.host.client_if_any(&self.connection).await?;
             let client = Client::try_from(config.clone()).context("cannot use the kubeconfig")?;
             apply::ensure_karmada(&client, &config.cluster_url.to_string()).await?;
             let reader = BoundedReader::new(limit);
-            let observed = reader.run(Box::pin(read::observe(&config, &client, host, &reader))).await;
+            let observed = reader
+                .run(Box::pin(read::observe(
+                    &config,
+                    &client,
+                    host.map(|host| (host, self.host.namespace.clone())),
+                    &reader,
+                )))
+                .await;
             let report = examine::examine(&observed, Timestamp::now());
             print(&match self.output {
                 Some(format) => format.text(&report)?,
@@ -73,16 +80,5 @@ impl Doctor {
             })?;
             Ok(Exit::waits(report.faults > 0))
         })
-    }
-
-    /// A client of the host, and the namespace of the operator. Outside of a pod the host is optional.
-    async fn host_client(&self) -> Result<Option<(Client, String)>, Error> {
-        let config = match self.host.config(&self.connection).await {
-            Ok(config) => config,
-            Err(error) if self.host.is_named() => return Err(error),
-            Err(_) => return Ok(None),
-        };
-        let client = Client::try_from(config).context("cannot use the kubeconfig of the host")?;
-        Ok(Some((client, self.host.namespace.clone())))
     }
 }

@@ -30,19 +30,20 @@ pub(crate) struct HostConnection {
 
 impl HostConnection {
     /// True if the user names the host.
-    pub(crate) const fn is_named(&self) -> bool {
+    const fn is_named(&self) -> bool {
         self.host_kubeconfig.is_some() || self.host_context.is_some()
     }
 
-    /// A client of the host, if the user names it.
+    /// A client of the host. Outside of a pod the host is optional.
     ///
     /// # Errors
-    /// As [`Self::config`].
-    pub(crate) async fn named_client(&self, karmada: &Connection) -> Result<Option<Client>, Error> {
-        if !self.is_named() {
-            return Ok(None);
+    /// [`Error::Usage`] if a kubeconfig or context does not exist.
+    pub(crate) async fn client_if_any(&self, karmada: &Connection) -> Result<Option<Client>, Error> {
+        match self.config(karmada).await {
+            Ok(config) => Ok(Some(Client::try_from(config).map_err(unusable)?)),
+            Err(error) if self.is_named() => Err(error),
+            Err(_) => Ok(None),
         }
-        Ok(Some(Client::try_from(self.config(karmada).await?).map_err(unusable)?))
     }
 
     /// Configuration of a client of the host. In a pod the default is the cluster of the pod.

@@ -78,7 +78,7 @@ impl SupportBundle {
     pub fn run(self) -> Result<Exit, Error> {
         block_on(async {
             let (client, url) = self.connection.client().await?;
-            let host = self.host.named_client(&self.connection).await?;
+            let host = self.host.client_if_any(&self.connection).await?;
             let has_host = host.is_some();
             let objects = self.ensembles(&client).await?;
             let now = Timestamp::now();
