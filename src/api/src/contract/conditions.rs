@@ -10,6 +10,8 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::described::described;
+
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConditionStatus {
@@ -52,32 +54,13 @@ pub enum ConditionOwner {
 
 macro_rules! condition_types {
     ($($(#[doc = $meaning:literal])+ $name:ident = $text:ident of $owner:ident;)+) => {
-        /// Type of a condition.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum ConditionType {
-            $($(#[doc = $meaning])+ $name,)+
+        described! {
+            /// Type of a condition, with the meaning of its status `True`.
+            ConditionType;
+            $($(#[doc = $meaning])+ $name = stringify!($text);)+
         }
 
         impl ConditionType {
-            /// Every type.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-
-            /// The text in `status.conditions[].type`.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($text),)+
-                }
-            }
-
-            /// The meaning of status `True`.
-            #[must_use]
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$name => concat!($($meaning),+).trim(),)+
-                }
-            }
-
             /// The object whose status holds the condition.
             #[must_use]
             pub const fn owner(self) -> ConditionOwner {
@@ -176,32 +159,13 @@ macro_rules! remedy {
 
 macro_rules! reasons {
     ($($(#[doc = $meaning:literal])+ $name:ident, $($type:ident = $status:ident),+; $remedy:ident$(($($help:tt)+))?;)+) => {
-        /// Reason of a condition.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Reason {
-            $($(#[doc = $meaning])+ $name,)+
+        described! {
+            /// Reason of a condition.
+            Reason;
+            $($(#[doc = $meaning])+ $name = stringify!($name);)+
         }
 
         impl Reason {
-            /// Every reason.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-
-            /// The text in `status.conditions[].reason`.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)+
-                }
-            }
-
-            /// The state that the reason stands for.
-            #[must_use]
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$name => concat!($($meaning),+).trim(),)+
-                }
-            }
-
             /// What the user does.
             #[must_use]
             pub const fn remedy(self) -> Remedy {

@@ -13,32 +13,13 @@ pub enum Severity {
 #[macro_export]
 macro_rules! event_reasons {
     ($(#[doc = $about:literal])+ $type:ident; $($(#[doc = $meaning:literal])+ $name:ident, $severity:ident; $help:literal;)+) => {
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $type {
-            $($(#[doc = $meaning])+ $name,)+
+        $crate::described! {
+            $(#[doc = $about])+
+            $type;
+            $($(#[doc = $meaning])+ $name = stringify!($name);)+
         }
 
         impl $type {
-            /// Every reason.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-
-            /// The text in `reason`.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)+
-                }
-            }
-
-            /// The change that the event reports.
-            #[must_use]
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$name => concat!($($meaning),+).trim(),)+
-                }
-            }
-
             /// The action that the user takes.
             #[must_use]
             pub const fn help(self) -> &'static str {

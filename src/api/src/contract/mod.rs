@@ -8,6 +8,7 @@ pub mod certificate_expiry;
 pub mod certificate_names;
 pub mod conditions;
 pub mod control_api;
+pub mod described;
 pub mod event_reasons;
 pub mod former_incarnations;
 pub mod labels;

@@ -2,34 +2,17 @@
 
 use crate::rollout::record;
 use mczk_api::{
-    contract::{cause::Cause, conditions::Reason},
+    contract::{cause::Cause, conditions::Reason, described::described},
     multiclusterzookeeper::Record,
 };
 
-macro_rules! plan_steps {
-    ($($(#[doc = $meaning:literal])+ $name:ident = $text:literal;)+) => {
-        /// A step of the plan: what has to hold before the rollout moves on.
-        ///
-        /// The steps stand in the order in which they explain an ensemble: the first one that is not done gives
-        /// `Progressing` its reason.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum PlanStep {
-            $($(#[doc = $meaning])+ $name,)+
-        }
+described! {
+    /// A step of the plan: what has to hold before the rollout moves on.
+    ///
+    /// The steps stand in the order in which they explain an ensemble: the first one that is not done gives
+    /// `Progressing` its reason.
+    PlanStep;
 
-        impl PlanStep {
-            /// The name that users read.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)+
-                }
-            }
-        }
-    };
-}
-
-plan_steps! {
     /// The last plan was carried out.
     Apply = "apply";
     /// The operator can decide.
