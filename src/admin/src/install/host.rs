@@ -11,7 +11,7 @@ use crate::{
         apply::{self, Change},
         credential::{self, TokenValidity},
         host,
-        ownership::{bind, bound, is_installed, is_marked, is_of_another, mark},
+        ownership::{bind, is_marked, is_of_another, mark},
     },
     terminal::error::Error,
 };
@@ -37,7 +37,7 @@ pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result
 /// # Errors
 /// [`Error::Usage`] with the remedy.
 pub(super) fn refuse_foreign(found: Option<&Secret>, remedy: &str) -> Result<(), Error> {
-    let Some(found) = found.filter(|found| !is_installed(&found.metadata)) else { return Ok(()) };
+    let Some(found) = found.filter(|found| !is_marked(&found.metadata)) else { return Ok(()) };
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (namespace, name) = (text(&found.metadata.namespace), text(&found.metadata.name));
     Err(Error::Usage(format!("mczk install did not make Secret {namespace}/{name} of the host: {remedy}")))
@@ -53,34 +53,13 @@ pub(crate) fn text(secret: Option<&Secret>, key: &str) -> Option<String> {
 ///
 /// # Errors
 /// [`Error::Usage`] with the remedy; otherwise if an API server refuses or does not answer.
-pub(super) async fn control_plane(place: &InstallTargets, name: &str, kubeconfig: &str) -> Result<String, Error> {
+pub(super) async fn control_plane(place: &InstallTargets, name: &str) -> Result<String, Error> {
     let control_plane = apply::control_plane(&place.karmada).await?;
     let Some(found) = read(&place.host, &place.namespace, name).await? else { return Ok(control_plane) };
-    let is_unmarked = bound(&found.metadata).is_none();
-    if is_of_another(&found.metadata, &control_plane) || is_unmarked && is_foreign(place, &found, kubeconfig).await? {
+    if is_of_another(&found.metadata, &control_plane) {
         return Err(place.another_karmada(&found.metadata));
     }
     Ok(control_plane)
-}
-
-/// True if a credential without a mark, as former versions wrote it, has another server and a token that would be valid but
-/// that this control plane refuses.
-async fn is_foreign(place: &InstallTargets, found: &Secret, kubeconfig: &str) -> Result<bool, Error> {
-    let is_same = text(Some(found), credential::KUBECONFIG).is_none_or(|found| found == kubeconfig);
-    match lasting_token(Some(found)).filter(|_| !is_same) {
-        Some(token) => Ok(!is_accepted(place, &token).await?),
-        None => Ok(false),
-    }
-}
-
-/// The token in the operator's credential, if it is valid for long enough.
-fn lasting_token(secret: Option<&Secret>) -> Option<String> {
-    let lasts = |token: &String| TokenValidity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now()));
-    text(secret, credential::TOKEN).filter(lasts)
-}
-
-async fn is_accepted(place: &InstallTargets, token: &str) -> Result<bool, Error> {
-    Ok(credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?)
 }
 
 /// The operator's credential: it stays while its token is valid for long enough, the server is the same, and Karmada accepts
@@ -100,23 +79,26 @@ pub(super) async fn credential(
     let before = read(&place.host, namespace, name).await?;
     refuse_foreign(before.as_ref(), "delete it, and the command makes the operator's credential")?;
     let is_same = text(before.as_ref(), credential::KUBECONFIG).as_ref() == Some(&kubeconfig);
-    let token = lasting_token(before.as_ref()).filter(|_| is_same);
+    let lasts = |token: &String| TokenValidity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now()));
+    let token = text(before.as_ref(), credential::TOKEN).filter(|token| is_same && lasts(token));
     let stays = match &token {
-        Some(token) => is_accepted(place, token).await?,
+        Some(token) => {
+            credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?
+        }
         None => false,
     };
-    let token = match token.filter(|_| stays) {
-        Some(token) => token,
-        // Nothing may be requested: the text only shows that it changes.
-        None if steps.is_dry_run() => String::new(),
-        None => credential::request(&place.karmada).await.context("cannot request a token for the operator")?,
+    if stays {
+        return steps.report(&Change::Unchanged, &host::secret(namespace, name, "Opaque", [])?);
+    }
+    // Nothing may be requested in a dry run: the text only shows that it changes.
+    let token = if steps.is_dry_run() {
+        String::new()
+    } else {
+        credential::request(&place.karmada).await.context("cannot request a token for the operator")?
     };
     let data = [(credential::KUBECONFIG, kubeconfig), (credential::TOKEN, token)];
     let mut object = host::secret(namespace, name, "Opaque", data)?;
     bind(&mut object.body.metadata, control_plane);
-    if stays && before.is_some_and(|before| is_marked(&before.metadata) && bound(&before.metadata).is_some()) {
-        return steps.report(&Change::Unchanged, &object);
-    }
     steps.apply(&place.host, &object).await
 }
 

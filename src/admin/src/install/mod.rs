@@ -140,7 +140,7 @@ impl Install {
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
         let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref());
         let kubeconfig = kubeconfig.map_err(Error::Usage)?.to_string();
-        let control_plane = host::control_plane(place, &self.kubeconfig_secret, &kubeconfig).await?;
+        let control_plane = host::control_plane(place, &self.kubeconfig_secret).await?;
 
         let prepares = Stage::Prepare.is_in(self.stage);
         if prepares {

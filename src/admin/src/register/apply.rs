@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{
     interpreter,
     object::{FIELD_MANAGER, NAME, Object},
-    ownership::is_installed,
+    ownership::is_marked,
     rbac::{Identity, LEASE, ROLE},
 };
 use mczk_api::{MultiClusterZooKeeper, ZooKeeper, contract::operator_rights::NAMESPACE_ROLE};
@@ -321,7 +321,7 @@ pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace
         Err(error) if is_not_found(&error) => Vec::new(),
         Err(error) => return Err(Error::of(&resource.plural, error)),
     };
-    let installed = items.into_iter().filter(|item| is_installed(&item.metadata));
+    let installed = items.into_iter().filter(|item| is_marked(&item.metadata));
     Ok(installed.map(|item| named_object(resource, namespace, item)).collect())
 }
 
