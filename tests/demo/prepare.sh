@@ -32,8 +32,8 @@ progress() {
     done
 }
 
-echo "Builds first what is missing here. On 2 cores: the programs in Rust about 4 minutes, Karmada and Kubernetes in Go about"
-echo "10 minutes, both together about 12. Then the demonstration takes about 8."
+echo "Builds first what is missing here. On 2 cores: the programs in Rust about 9 minutes, Karmada and Kubernetes in Go about"
+echo "12 minutes, both together about 12. Then the demonstration takes about 8."
 set -m
 build "$@" &
 jobs+=($!)
