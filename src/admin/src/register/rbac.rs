@@ -183,7 +183,7 @@ impl Identity {
     }
 
     /// The identity that a binding names; `None` for a group.
-    pub(super) fn of_subject(subject: Subject) -> Option<Self> {
+    pub(crate) fn of_subject(subject: Subject) -> Option<Self> {
         match (subject.kind.as_str(), subject.namespace) {
             ("User", None) => Some(Self::User(subject.name)),
             ("ServiceAccount", Some(namespace)) => Some(Self::ServiceAccount { namespace, name: subject.name }),

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use super::registration::names_our_kind;
 use crate::{
     doctor::{
         finding::DoctorFinding,
@@ -11,7 +12,6 @@ use crate::{
     },
     register::NAME,
 };
-use mczk_api::{GROUP, VERSION};
 
 pub(super) const CHECKED: &str = "No customization and no webhook of others interprets ZooKeeper objects";
 
@@ -49,11 +49,7 @@ fn targets_us(customization: &DynamicObject) -> bool {
 }
 
 fn answers_for_us(registration: &DynamicObject) -> bool {
-    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == "*");
-    webhooks(registration)
-        .iter()
-        .flat_map(|webhook| &webhook.rules)
-        .any(|rule| has(&rule.api_groups, GROUP) && has(&rule.api_versions, VERSION) && has(&rule.kinds, "ZooKeeper"))
+    webhooks(registration).iter().flat_map(|webhook| &webhook.rules).any(names_our_kind)
 }
 
 #[cfg(test)]

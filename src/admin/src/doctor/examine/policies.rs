@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     doctor::{
         finding::DoctorFinding,
-        observed::{DoctorObserved, ensembles, is_our_group, readable, title},
+        observed::{DoctorObserved, POLICIES, ensembles, is_our_group, readable, title},
     },
     register::{agents::POLICY, propagation::policies as registered},
 };
@@ -65,7 +65,8 @@ fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<Do
     } else {
         "Karmada may bind the objects to it instead of the operator's policy"
     };
-    let (plural, name) = (plural(kind), policy.name_any());
+    let plural = POLICIES.iter().find(|(of_kind, _)| *of_kind == kind).map_or("policies", |(_, plural)| plural);
+    let name = policy.name_any();
     let flag =
         policy.metadata.namespace.as_ref().map(|namespace| format!("--namespace {namespace} ")).unwrap_or_default();
     let message = format!("It selects {what}: {effect}");
@@ -93,15 +94,6 @@ fn reach(selector: &Value, namespaces: &BTreeSet<String>) -> Option<(Reach, Stri
         (false, Some(labels)) if !labels.is_null() => (Reach::Perhaps, format!("{} objects by labels", parsed.kind)),
         (false, _) => (Reach::Surely, format!("all {} objects", parsed.kind)),
     })
-}
-
-fn plural(kind: &str) -> &'static str {
-    match kind {
-        "PropagationPolicy" => "propagationpolicies",
-        "ClusterPropagationPolicy" => "clusterpropagationpolicies",
-        "OverridePolicy" => "overridepolicies",
-        _ => "clusteroverridepolicies",
-    }
 }
 
 #[cfg(test)]

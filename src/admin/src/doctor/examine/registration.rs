@@ -87,11 +87,16 @@ fn rules(webhook: &ResourceInterpreterWebhook) -> Option<DoctorFinding> {
 }
 
 fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
-    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == "*");
-    has(&rule.operations, operation)
-        && has(&rule.api_groups, GROUP)
-        && has(&rule.api_versions, VERSION)
-        && has(&rule.kinds, "ZooKeeper")
+    has(&rule.operations, operation) && names_our_kind(rule)
+}
+
+/// True if a rule is for ZooKeeper objects.
+pub(super) fn names_our_kind(rule: &RuleWithOperations) -> bool {
+    has(&rule.api_groups, GROUP) && has(&rule.api_versions, VERSION) && has(&rule.kinds, "ZooKeeper")
+}
+
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|item| item == wanted || item == "*")
 }
 
 /// A registered Service. Karmada looks it up in karmada-apiserver first, and otherwise resolves its name in DNS.

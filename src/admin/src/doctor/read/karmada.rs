@@ -18,7 +18,7 @@ use kube::{
 
 use super::reader::BoundedReader;
 use crate::{
-    doctor::observed::{Definitions, DoctorObserved, FailedCall, Read},
+    doctor::observed::{Definitions, DoctorObserved, FailedCall, POLICIES, Read},
     register::{agents, interpreter},
 };
 use mczk_api::{
@@ -28,13 +28,6 @@ use mczk_api::{
     karmada::{interpreter::WebhookClientConfig, policy},
 };
 
-/// Kinds of policies and their plurals.
-const POLICIES: [(&str, &str); 4] = [
-    ("PropagationPolicy", "propagationpolicies"),
-    ("ClusterPropagationPolicy", "clusterpropagationpolicies"),
-    ("OverridePolicy", "overridepolicies"),
-    ("ClusterOverridePolicy", "clusteroverridepolicies"),
-];
 const NOT_READ: &str = "not read";
 /// Most events that are read.
 const MAX_EVENTS: u32 = 500;

@@ -11,7 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{karmada, reader::BoundedReader};
-use crate::doctor::observed::{MemberCluster, MemberObjects, Read};
+use crate::{
+    doctor::observed::{MemberCluster, MemberObjects, Read},
+    terminal::proxy::Proxy,
+};
 use mczk_api::karmada::cluster::{self, Cluster};
 
 /// Member clusters that are read at a time.
@@ -22,10 +25,11 @@ pub(super) async fn clusters(config: &Config, client: &Client, reader: &BoundedR
     let (group, version) = cluster::API_VERSION.split_once('/').unwrap_or_default();
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "Cluster"), "clusters");
     let list = karmada::list(client, &resource, reader).await?;
+    let proxy = &Proxy::new(config.clone());
     let all = list.iter().map(|object| async move {
         let mut member = member(object)?;
         if member.cluster.ready() {
-            member.objects = Some(Box::pin(objects(config, member.cluster.name(), reader)).await);
+            member.objects = Some(Box::pin(objects(proxy, member.cluster.name(), reader)).await);
         }
         Ok(member)
     });
@@ -47,11 +51,12 @@ fn member(object: &DynamicObject) -> Read<MemberCluster> {
     })
 }
 
-async fn objects(config: &Config, name: &str, reader: &BoundedReader) -> MemberObjects {
-    let client = match proxied(config, name) {
+async fn objects(proxy: &Proxy, name: &str, reader: &BoundedReader) -> MemberObjects {
+    let client = match proxy.client(name) {
         Ok(client) => client,
         Err(why) => {
-            return MemberObjects { definition: Err(why.clone()), agents: Err(why.clone()), storage_classes: Err(why) };
+            let unread = || why.to_string();
+            return MemberObjects { definition: Err(unread()), agents: Err(unread()), storage_classes: Err(unread()) };
         }
     };
     let of = |what: &str| format!("{what} of cluster {name}");
@@ -70,13 +75,4 @@ async fn objects(config: &Config, name: &str, reader: &BoundedReader) -> MemberO
         agents: agents.map(|list| list.items),
         storage_classes: storage_classes.map(|list| list.items),
     }
-}
-
-/// A client of a member cluster, through Karmada.
-fn proxied(config: &Config, name: &str) -> Read<Client> {
-    let karmada = config.cluster_url.to_string();
-    let url = format!("{}/apis/{}/clusters/{name}/proxy", karmada.trim_end_matches('/'), cluster::API_VERSION);
-    let mut proxied = config.clone();
-    proxied.cluster_url = url.parse().map_err(|_| format!("{url} is no URL"))?;
-    Client::try_from(proxied).map_err(|error| error.to_string())
 }

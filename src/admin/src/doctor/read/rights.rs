@@ -27,7 +27,8 @@ const CONCURRENT: usize = 8;
 pub(super) async fn rights(client: &Client, namespaces: &BTreeSet<String>, reader: &BoundedReader) -> Read<Rights> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let binding = reader.read("the rights of the operator", api.get_opt(ROLE)).await?;
-    let Some(operator) = binding.as_ref().and_then(identity) else {
+    let subjects = binding.and_then(|binding| binding.subjects).unwrap_or_default();
+    let Some(operator) = subjects.into_iter().find_map(Identity::of_subject) else {
         return Ok(Rights { operator: None, denied: BTreeSet::new() });
     };
     let wanted = wanted(&operator, namespaces).map_err(|error| error.to_string())?;
@@ -37,17 +38,6 @@ pub(super) async fn rights(client: &Client, namespaces: &BTreeSet<String>, reade
     });
     let denied: Vec<Option<Right>> = stream::iter(reviews).buffer_unordered(CONCURRENT).try_collect().await?;
     Ok(Rights { operator: Some(operator), denied: denied.into_iter().flatten().collect() })
-}
-
-fn identity(binding: &ClusterRoleBinding) -> Option<Identity> {
-    let subject = binding.subjects.as_ref()?.first()?;
-    let name = subject.name.clone();
-    Some(match &subject.namespace {
-        Some(namespace) if subject.kind == "ServiceAccount" => {
-            Identity::ServiceAccount { namespace: namespace.clone(), name }
-        }
-        _ => Identity::User(name),
-    })
 }
 
 /// The rights that the registration grants, one by one.
