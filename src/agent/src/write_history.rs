@@ -104,7 +104,8 @@ impl WriteHistory {
     }
 }
 
-fn shorten(words: &str) -> String {
+/// The words that a status can hold.
+pub(crate) fn shorten(words: &str) -> String {
     words.chars().take(LONGEST).collect()
 }
 

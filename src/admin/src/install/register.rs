@@ -24,7 +24,7 @@ use crate::{
     },
     terminal::{columns::aligned, connection::Connection, error::Error, run::block_on},
 };
-use mczk_api::crd;
+use mczk_api::{contract::naming::namespaced, crd};
 
 /// The command that removes the definitions.
 const UNREGISTER_CRDS: &str = "mczk unregister --only crds";
@@ -355,12 +355,9 @@ impl OperatorFlags {
         let Some(account) = &self.operator_service_account else {
             return Ok(self.operator_user.clone().map(Identity::User));
         };
-        match account.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Some(Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() }))
-            }
-            _ => Err(Error::Usage(format!("--operator-service-account: {account:?} is not NAMESPACE/NAME"))),
-        }
+        let (namespace, name) = namespaced(account)
+            .map_err(|_| Error::Usage(format!("--operator-service-account: {account:?} is not NAMESPACE/NAME")))?;
+        Ok(Some(Identity::ServiceAccount { namespace, name }))
     }
 }
 

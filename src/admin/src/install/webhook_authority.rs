@@ -9,7 +9,7 @@ use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
-use mczk_api::contract::certificate_expiry::Validity;
+use mczk_api::contract::{certificate_expiry::Validity, naming::is_label};
 use mczk_runtime::pki;
 
 /// A name or an address in a certificate.
@@ -30,14 +30,8 @@ impl fmt::Display for Name {
 
 /// Letters, digits and hyphens between dots. A star may replace the first label.
 pub(crate) fn is_dns_name(name: &str) -> bool {
-    let plain = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let rest = name.strip_prefix("*.").unwrap_or(name);
-    name.len() <= 253 && rest.split('.').all(plain) && name.parse::<IpAddr>().is_err()
+    let rest = name.strip_prefix("*.").unwrap_or(name).to_ascii_lowercase();
+    name.len() <= 253 && rest.split('.').all(is_label) && name.parse::<IpAddr>().is_err()
 }
 
 /// Names and validity of a certificate in PEM.

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::object::{NAME, Object};
 use mczk_api::{
     GROUP, VERSION,
+    contract::naming::is_label,
     karmada::interpreter::{
         API_VERSION, ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration, RuleWithOperations,
         ServiceReference, WebhookClientConfig,
@@ -120,11 +121,6 @@ impl Endpoint {
 fn checked_path(path: &str) -> Result<&str, Error> {
     let fine = path.starts_with('/') && !path.contains(|c: char| c.is_whitespace() || c == '?' || c == '#');
     if fine { Ok(path) } else { Err(Error::Path(path.to_owned())) }
-}
-
-fn is_label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// The `caBundle` of an authority's PEM file.

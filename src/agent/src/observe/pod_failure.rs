@@ -15,14 +15,13 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use tracing::debug;
 
+use crate::write_history::shorten;
 use mczk_api::contract::naming::claim_of;
 
 /// How long a pod may be pending before the agent reports it.
 const PENDING_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// How long words stay the same at least: each change is a write of the status, and a report to the control plane.
 const WORDS_STAY: Duration = Duration::from_secs(60);
-/// Longest words, in characters.
-const LONGEST: usize = 500;
 /// Why a pod does not start: the same for every attempt, and the words of whatever failed, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodFailure {
@@ -33,7 +32,7 @@ pub(crate) struct PodFailure {
 impl PodFailure {
     fn new(what: impl Into<String>, words: &[Option<&str>]) -> Self {
         let words: Vec<&str> = words.iter().flatten().map(|words| words.trim()).collect();
-        Self { what: what.into(), words: words.join(": ").chars().take(LONGEST).collect() }
+        Self { what: what.into(), words: shorten(&words.join(": ")) }
     }
 
     pub(super) fn text(&self) -> String {

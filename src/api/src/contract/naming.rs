@@ -96,6 +96,26 @@ pub fn policy_name(name: &str) -> String {
     format!("mczk-{name}")
 }
 
+/// True for a name as Kubernetes has it for namespaces: 1 to 63 lowercase letters, digits and hyphens between them.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The parts of `NAMESPACE/NAME`.
+///
+/// # Errors
+/// How to write it, if the text has another form.
+pub fn namespaced(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("write it as NAMESPACE/NAME".to_owned()),
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -21,6 +21,7 @@ use mczk_admin::terminal::{
     error::Error,
     run::run_service,
 };
+use mczk_api::contract::naming::is_label;
 use mczk_runtime::{
     api_requests,
     election::{Candidate, Leadership},
@@ -165,12 +166,7 @@ impl Agent {
 
 /// A name of a namespace: an agent would wait for others without end.
 fn namespace(text: &str) -> Result<String, String> {
-    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let valid = text.len() <= 63
-        && text.starts_with(is_alphanumeric)
-        && text.ends_with(is_alphanumeric)
-        && text.chars().all(|c| is_alphanumeric(c) || c == '-');
-    if valid { Ok(text.to_owned()) } else { Err("write names of namespaces as a,b".to_owned()) }
+    if is_label(text) { Ok(text.to_owned()) } else { Err("write names of namespaces as a,b".to_owned()) }
 }
 
 /// Runs the agent, and releases the lease after it. An agent that loses the lease ends at once: another one may act.

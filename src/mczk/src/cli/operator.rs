@@ -25,6 +25,7 @@ use mczk_admin::{
     },
     terminal::{connection::Connection, error::Error, run::run_service},
 };
+use mczk_api::contract::naming::namespaced;
 use mczk_operator::{controller, interpreter};
 use mczk_runtime::{
     api_requests,
@@ -93,17 +94,8 @@ struct ControllerFlags {
     server_image: String,
     /// Secret of the cluster of this pod, with the kubeconfig from `mczk install`: the operator renews the token in it
     /// [default: none]
-    #[arg(long, env = "MCZK_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = namespaced_name)]
+    #[arg(long, env = "MCZK_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     kubeconfig_secret: Option<(String, String)>,
-}
-
-fn namespaced_name(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err("write it as NAMESPACE/NAME".to_owned()),
-    }
 }
 
 #[derive(Debug, Args)]

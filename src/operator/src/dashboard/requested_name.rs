@@ -3,8 +3,7 @@
 
 use serde::Deserialize;
 
-/// Longest name of a namespace or ensemble.
-const MOST_BYTES: usize = 63;
+use mczk_api::contract::naming::is_label;
 
 /// What a namespace or an ensemble can be named.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,9 +14,7 @@ impl TryFrom<String> for RequestedName {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let ends_well = !name.starts_with('-') && !name.ends_with('-');
-        if (1..=MOST_BYTES).contains(&name.len()) && name.bytes().all(inner) && ends_well {
+        if is_label(&name) {
             return Ok(Self(name));
         }
         Err("a namespace or name has at most 63 small letters, digits and '-': correct it".to_owned())

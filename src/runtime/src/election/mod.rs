@@ -37,7 +37,7 @@ use crate::{
     jitter::jittered,
     shutdown::{self, Shutdown, Trigger},
 };
-use mczk_api::term;
+use mczk_api::{contract::naming::namespaced, term};
 
 /// Namespace and name of a Lease, as `NAMESPACE/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +50,7 @@ impl FromStr for LeaseName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err("write it as NAMESPACE/NAME".to_owned()),
-        }
+        namespaced(text).map(|(namespace, name)| Self { namespace, name })
     }
 }
 
