@@ -22,6 +22,7 @@ use mczk_api::contract::naming::claim_of;
 const PENDING_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// How long words stay the same at least: each change is a write of the status, and a report to the control plane.
 const WORDS_STAY: Duration = Duration::from_secs(60);
+
 /// Why a pod does not start: the same for every attempt, and the words of whatever failed, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodFailure {
