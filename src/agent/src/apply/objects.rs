@@ -51,26 +51,15 @@ pub(crate) async fn apply(
     let source = snapshot.observation.source(list, replicas);
     let wanted = render::render(&source).map_err(|error| refused(&error))?;
     let lacks_certificates = snapshot.observation.lacks_client_certificates(list);
-    let mut wrote = false;
-    let mut foreign = BTreeSet::new();
-    for object in &wanted {
+    let stays = |object: &&Object| {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
-        if decision.keeps_clients && source.is_for_clients(object) {
-            continue;
-        }
-        if lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live)) {
-            continue;
-        }
-        match write_if_different(snapshot, context, object, live).await? {
-            WriteOutcome::Unchanged => {}
-            WriteOutcome::Written => wrote = true,
-            WriteOutcome::NameConflict if object.kind == Kind::ConfigMap && object.name == source.clients() => {
-                // Only applications read this ConfigMap: the servers do not need it.
-                debug!(name = object.name, namespace = snapshot.namespace(), "this ConfigMap is not the agent's");
-            }
-            WriteOutcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
-        }
-    }
+        decision.keeps_clients && source.is_for_clients(object)
+            || lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live))
+    };
+    let due: Vec<&Object> = wanted.iter().filter(|object| !stays(object)).collect();
+    let (wrote, mut foreign) = write_all(snapshot, context, due).await?;
+    // Only applications read this ConfigMap: the servers do not need it.
+    foreign.remove(&format!("{} {}", Kind::ConfigMap.name(), source.clients()));
     context.remember(key, |memory| memory.foreign = foreign);
     let removed = remove_surplus(snapshot, &source, &wanted, context).await?;
     Ok(wrote || removed)
@@ -80,7 +69,7 @@ pub(crate) async fn apply(
 pub(super) async fn write_all(
     snapshot: &MemberSnapshot,
     context: &AgentContext,
-    objects: &[Object],
+    objects: impl IntoIterator<Item = &Object>,
 ) -> Result<(bool, BTreeSet<String>), Error> {
     let (mut wrote, mut foreign) = (false, BTreeSet::new());
     for object in objects {
