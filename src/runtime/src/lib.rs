@@ -4,6 +4,7 @@
 #![warn(unreachable_pub)]
 
 pub mod api_requests;
+pub mod atomic_file;
 pub mod authority_verifier;
 pub mod client_certificates;
 pub mod closing;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::atomic_file;
+use mczk_runtime::atomic_file;
 use mczk_runtime::client_certificates;
 
 /// Writes the files of a Secret in `ZooKeeper`'s form: key and certificate chain to `joined`, authorities to `trust`. Leaves

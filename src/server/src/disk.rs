@@ -5,16 +5,13 @@ use std::io;
 
 use tracing::{info, warn};
 
-use crate::{
-    atomic_file::{self, if_found, sync_folder},
-    transaction_log,
-    volume::Volume,
-};
+use crate::{transaction_log, volume::Volume};
 use mczk_api::{
     contract::control_api::{DISK_PRESSURE, Disk},
     mutation::broken,
 };
 use mczk_rules::server::files::Files;
+use mczk_runtime::atomic_file::{if_found, sync_folder};
 
 /// Snapshots that stay, as in `ZooKeeper`'s own purge.
 const KEPT: usize = 3;
@@ -160,6 +157,6 @@ impl Volume {
         let epoch = current.zip(accepted).and_then(|(current, accepted)| files.entered_epoch(current, accepted));
         let Some(epoch) = epoch else { return Ok(()) };
         warn!(epoch, "ZooKeeper stopped between its copy of the data and the epoch of that copy: writing the epoch");
-        atomic_file::write(&path("currentEpoch"), epoch.to_string().as_bytes(), 0o644)
+        mczk_runtime::atomic_file::write(&path("currentEpoch"), epoch.to_string().as_bytes(), 0o644)
     }
 }

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use crate::{
     assigned_config::AssignedConfig,
-    atomic_file, peers,
+    peers,
     process::{Running, check_image, class_path},
     program::Program,
     session::Sessions,
@@ -26,6 +26,7 @@ use mczk_rules::server::{
     start::{self, Decision, Peers, Recorded, Start, StartInputs},
     zoo_cfg::zoo_cfg,
 };
+use mczk_runtime::atomic_file;
 
 #[cfg(test)]
 mod power_loss;

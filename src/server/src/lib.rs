@@ -13,7 +13,6 @@
 #![warn(unreachable_pub)]
 
 mod assigned_config;
-mod atomic_file;
 mod bounded_line;
 mod client_certificates;
 pub mod control;

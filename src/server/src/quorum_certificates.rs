@@ -22,8 +22,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::atomic_file;
 use mczk_api::contract::loaded_certificates::Loaded;
+use mczk_runtime::atomic_file;
 use mczk_runtime::{authority_verifier::AuthorityVerifier, shutdown::Shutdown, tls::Serving};
 
 /// Time in which `ZooKeeper` loads changed certificates. It does not report when it has loaded them (measured: under 4 s).

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use crate::atomic_file::if_found;
 use mczk_rules::server::files::{Files, Log, Snapshot, add_to};
+use mczk_runtime::atomic_file::if_found;
 
 /// Length of a log's head: magic number, version, number of the database.
 const HEAD: u64 = 16;

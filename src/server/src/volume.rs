@@ -8,10 +8,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    atomic_file::{if_found, read_json, sync_folder, write, write_json},
-    transaction_log,
-};
+use crate::transaction_log;
 use mczk_api::{
     contract::control_api::{Configuration, ConfiguredServer, UNKNOWN_EPOCH},
     mutation::broken,
@@ -24,6 +21,7 @@ use mczk_rules::server::{
     start::StoredServer,
     volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
+use mczk_runtime::atomic_file::{if_found, read_json, sync_folder, write, write_json};
 
 /// Prefix of folders with data that was set aside.
 const SET_ASIDE: &str = "aside-";

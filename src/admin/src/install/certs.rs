@@ -1,9 +1,8 @@
 //! `mczk certs`: an authority and a certificate for the webhook, for users without another way to create them.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -12,6 +11,7 @@ use jiff::Timestamp;
 
 use super::webhook_authority::{Authority, Certified, Name, ServingCertificate, Unusable, is_dns_name};
 use crate::terminal::{columns::aligned, error::Error};
+use mczk_runtime::atomic_file;
 
 /// Names of the files, as in a Secret of type `kubernetes.io/tls`.
 const CA_CERTIFICATE: &str = "ca.crt";
@@ -195,23 +195,8 @@ fn day(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// Writes a complete file or none, with the mode from the first moment.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
-    let attempt = || -> io::Result<()> {
-        // Left over from an interrupted attempt, perhaps with another mode.
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    Ok(attempt().with_context(|| format!("cannot write {}", path.display()))?)
+    Ok(atomic_file::write(path, text.as_bytes(), mode).with_context(|| format!("cannot write {}", path.display()))?)
 }
 
 #[cfg(test)]

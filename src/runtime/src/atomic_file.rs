@@ -14,7 +14,7 @@ use mczk_api::mutation::broken;
 ///
 /// # Errors
 /// If the file cannot be written. The former content stays.
-pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     // The temporary name does not begin with the name itself: a watch or a listing by prefix must not see a partial file.
     let mut name = OsString::from(".");
@@ -35,7 +35,7 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`write`].
-pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     write(path, &serde_json::to_vec(value)?, 0o644)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
 ///
 /// # Errors
 /// If the file cannot be read or does not parse.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let Some(text) = if_found(fs::read(path))? else { return Ok(None) };
     let parsed = serde_json::from_slice(&text);
     parsed.map(Some).map_err(|error| {
@@ -56,7 +56,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T
 ///
 /// # Errors
 /// Every other error.
-pub(crate) fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -68,6 +68,6 @@ pub(crate) fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// If the folder cannot be synced.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if broken!(UnsyncedName) { Ok(()) } else { File::open(folder)?.sync_all() }
 }
