@@ -213,8 +213,7 @@ impl AgentContext {
     pub(super) fn api(&self, namespace: &str, kind: Kind) -> Api<DynamicObject> {
         let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
         let gvk = GroupVersionKind::gvk(group, version, kind.name());
-        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::from_gvk(&gvk))
     }
 }
 

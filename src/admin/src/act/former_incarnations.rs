@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal};
 
 use anyhow::anyhow;
 use clap::Args;
-use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::json;
 
 use crate::{
     act::{
@@ -146,7 +146,7 @@ fn request(object: &One, options: &RequestOptions, request: &Request<'_>) -> Res
         let value = (request.value)(&found, &status_of(&found)?)
             .map_err(|why| Error::Failed(anyhow!("{namespace}/{name} is not changed: {why}")))?;
         let annotation = request.annotation;
-        let before = annotations(&found).get(annotation).and_then(Value::as_str).unwrap_or("none").to_owned();
+        let before = found.annotations().get(annotation).map_or("none", String::as_str);
         let patch = json!({
             "metadata": { "resourceVersion": found.metadata.resource_version, "annotations": { annotation: value } },
         });
@@ -173,11 +173,6 @@ fn request(object: &One, options: &RequestOptions, request: &Request<'_>) -> Res
     })
 }
 
-fn annotations(object: &DynamicObject) -> serde_json::Map<String, Value> {
-    let annotations = object.metadata.annotations.iter().flatten();
-    annotations.map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect()
-}
-
 /// The incarnation of an ensemble that has servers.
 fn own(status: &MultiClusterZooKeeperStatus) -> Option<&str> {
     let has_servers = status.clusters.iter().any(|cluster| !cluster.voters.is_empty());
@@ -187,8 +182,7 @@ fn own(status: &MultiClusterZooKeeperStatus) -> Option<&str> {
 
 /// Whether the ensemble may continue an incarnation.
 fn adopted(object: &DynamicObject, status: &MultiClusterZooKeeperStatus, incarnation: &str) -> Result<(), String> {
-    let empty = std::collections::BTreeMap::new();
-    let life = FormerIncarnations::of(object.metadata.annotations.as_ref().unwrap_or(&empty));
+    let life = FormerIncarnations::of(object.annotations());
     match own(status) {
         Some(own) if own != incarnation => Err(format!(
             "it has servers of incarnation {own} already. Only an ensemble without servers can continue another incarnation"
@@ -207,8 +201,7 @@ fn declared(object: &DynamicObject, status: &MultiClusterZooKeeperStatus, more: 
             "{own} is the incarnation of its own servers. To end the ensemble, delete the MultiClusterZooKeeper"
         ));
     }
-    let empty = std::collections::BTreeMap::new();
-    let life = FormerIncarnations::of(object.metadata.annotations.as_ref().unwrap_or(&empty));
+    let life = FormerIncarnations::of(object.annotations());
     if let Some(adopted) = life.adopted.filter(|adopted| more.iter().any(|id| id == adopted)) {
         return Err(format!("its annotation {ADOPT} says that it continues {adopted}: remove that annotation first"));
     }
@@ -220,6 +213,7 @@ fn declared(object: &DynamicObject, status: &MultiClusterZooKeeperStatus, more: 
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use rstest::rstest;
+    use serde_json::Value;
 
     use super::*;
 

@@ -28,14 +28,6 @@ use mczk_api::{
     multiclusterzookeeper::{ClusterStatus, MultiClusterZooKeeperStatus},
 };
 
-/// Kinds of policies and their plurals.
-pub(super) const POLICIES: [(&str, &str); 4] = [
-    ("PropagationPolicy", "propagationpolicies"),
-    ("ClusterPropagationPolicy", "clusterpropagationpolicies"),
-    ("OverridePolicy", "overridepolicies"),
-    ("ClusterOverridePolicy", "clusteroverridepolicies"),
-];
-
 /// The result of a read, or why it failed.
 pub(super) type Read<T> = Result<T, String>;
 

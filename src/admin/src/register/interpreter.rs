@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use hyper::Uri;
-use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::core::{ApiResource, ObjectMeta};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -19,8 +19,11 @@ use mczk_api::{
         ServiceReference, WebhookClientConfig,
     },
 };
+use mczk_reading::kinds;
 use mczk_rules::interpreter::wire::Operation;
 
+/// Kind of the registration.
+const KIND: &str = "ResourceInterpreterWebhookConfiguration";
 /// Default path of the webhook.
 const DEFAULT_PATH: &str = "/interpreter";
 /// Default of the seconds after which Karmada cancels a request.
@@ -162,7 +165,7 @@ impl Registration {
         };
         ResourceInterpreterWebhookConfiguration {
             api_version: API_VERSION.to_owned(),
-            kind: "ResourceInterpreterWebhookConfiguration".to_owned(),
+            kind: KIND.to_owned(),
             metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
             webhooks: vec![ResourceInterpreterWebhook {
                 name: format!("zookeepers.{GROUP}"),
@@ -193,7 +196,7 @@ impl Registration {
 pub fn reference() -> ObjectReference {
     ObjectReference {
         api_version: Some(API_VERSION.to_owned()),
-        kind: Some("ResourceInterpreterWebhookConfiguration".to_owned()),
+        kind: Some(KIND.to_owned()),
         name: Some(NAME.to_owned()),
         ..ObjectReference::default()
     }
@@ -202,10 +205,7 @@ pub fn reference() -> ObjectReference {
 /// The resource of registrations.
 #[must_use]
 pub(crate) fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("config.karmada.io", "v1alpha1", "ResourceInterpreterWebhookConfiguration"),
-        "resourceinterpreterwebhookconfigurations",
-    )
+    kinds::resource(API_VERSION, KIND)
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use kube::{
     Resource,
-    core::{ApiResource, DynamicObject, GroupVersionKind},
+    core::{ApiResource, DynamicObject},
 };
 use serde::Serialize;
 use serde_json::Value;
+
+use mczk_reading::kinds;
 
 /// Field manager of everything that is registered. It never changes: a second one would leave fields behind.
 pub(crate) const FIELD_MANAGER: &str = "mczk-register";
@@ -36,8 +38,7 @@ impl Object {
     /// An object of a manifest, with its own `apiVersion` and `kind`.
     pub(super) fn of_manifest(value: &Value) -> serde_json::Result<Self> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        Self::new(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind"))), value)
+        Self::new(kinds::resource(text("apiVersion"), text("kind")), value)
     }
 
     /// An object of this resource.

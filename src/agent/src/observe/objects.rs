@@ -35,7 +35,7 @@ pub(super) async fn owned(context: &AgentContext, key: &(String, String)) -> Res
     let mut all = BTreeMap::new();
     for kind in Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Secret) {
         let list = context.api(namespace, kind).list(&of_ensemble(name)).await;
-        for object in list.during(|| format!("reading {}", kind.plural()))?.items {
+        for object in list.during(|| format!("reading {} objects", kind.name()))?.items {
             let types = TypeMeta { api_version: kind.api_version().to_owned(), kind: kind.name().to_owned() };
             let object = DynamicObject { types: Some(types), ..object };
             all.insert((kind, object.name_any()), object);

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams},
 };
 use mczk_api::{
     MultiClusterZooKeeper,
@@ -281,8 +281,9 @@ impl<'a> Members<'a> {
     /// # Errors
     /// If an API server does not answer.
     pub async fn left(&self, namespace: &str) -> Result<Vec<String>> {
+        let plural = |of: &Kind| ApiResource::from_gvk(&GroupVersionKind::gvk("", "", of.name())).plural;
         let mut kinds: Vec<ApiResource> =
-            Kind::ALL.iter().map(|of| kind(of.api_version(), of.name(), of.plural())).collect();
+            Kind::ALL.iter().map(|of| kind(of.api_version(), of.name(), &plural(of))).collect();
         kinds.extend([kind("v1", "Pod", "pods"), kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")]);
         let mut left = Vec::new();
         for (cluster, client) in &self.federation.members {

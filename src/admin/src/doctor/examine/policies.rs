@@ -10,11 +10,15 @@ use serde_json::Value;
 use crate::{
     doctor::{
         finding::DoctorFinding,
-        observed::{DoctorObserved, POLICIES, ensembles, is_our_group, readable, title},
+        observed::{DoctorObserved, ensembles, is_our_group, readable, title},
     },
     register::{agents::POLICY, propagation::policies as registered},
 };
-use mczk_api::{contract::labels::TOMBSTONE, karmada::ResourceSelector};
+use mczk_api::{
+    contract::labels::TOMBSTONE,
+    karmada::{ResourceSelector, policy},
+};
+use mczk_reading::kinds::resource;
 use mczk_rules::rollout::services::MCS_API_VERSION;
 
 pub(super) const CHECKED: &str = "No policy of others selects ZooKeeper objects, exports or imports of an ensemble";
@@ -65,8 +69,7 @@ fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<Do
     } else {
         "Karmada may bind the objects to it instead of the operator's policy"
     };
-    let plural = POLICIES.iter().find(|(of_kind, _)| *of_kind == kind).map_or("policies", |(_, plural)| plural);
-    let name = policy.name_any();
+    let (plural, name) = (resource(policy::API_VERSION, kind).plural, policy.name_any());
     let flag =
         policy.metadata.namespace.as_ref().map(|namespace| format!("--namespace {namespace} ")).unwrap_or_default();
     let message = format!("It selects {what}: {effect}");

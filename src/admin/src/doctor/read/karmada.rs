@@ -13,20 +13,24 @@ use k8s_openapi::{
 use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta},
-    core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta},
+    core::{ApiResource, DynamicObject, TypeMeta},
 };
 
 use super::reader::BoundedReader;
 use crate::{
-    doctor::observed::{Definitions, DoctorObserved, FailedCall, POLICIES, Read},
+    doctor::observed::{Definitions, DoctorObserved, FailedCall, Read},
     register::{agents, interpreter},
 };
 use mczk_api::{
     MultiClusterZooKeeper,
     contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
     crd,
-    karmada::{interpreter::WebhookClientConfig, policy},
+    karmada::{
+        interpreter::{API_VERSION, WebhookClientConfig},
+        policy,
+    },
 };
+use mczk_reading::kinds::resource;
 
 const NOT_READ: &str = "not read";
 /// Most events that are read.
@@ -51,7 +55,7 @@ pub(super) async fn objects(
     ensembles: Read<Vec<DynamicObject>>,
     registrations: Read<Vec<DynamicObject>>,
 ) -> DoctorObserved {
-    let customization = customization();
+    let customization = resource(API_VERSION, "ResourceInterpreterCustomization");
     let (definitions, policies, customizations, agent_image) = futures::join!(
         definitions(client, reader),
         policies(client, reader),
@@ -95,11 +99,6 @@ pub(super) async fn list(client: &Client, resource: &ApiResource, reader: &Bound
     Ok(items)
 }
 
-fn customization() -> ApiResource {
-    let kind = GroupVersionKind::gvk("config.karmada.io", "v1alpha1", "ResourceInterpreterCustomization");
-    ApiResource::from_gvk_with_plural(&kind, "resourceinterpretercustomizations")
-}
-
 async fn definitions(client: &Client, reader: &BoundedReader) -> Definitions {
     let mut all = Definitions::new();
     for wanted in crd::definitions().unwrap_or_default() {
@@ -122,11 +121,9 @@ pub(super) async fn definition(
 }
 
 async fn policies(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
-    let (group, version) = policy::API_VERSION.split_once('/').unwrap_or_default();
     let mut all = Vec::new();
-    for (kind, plural) in POLICIES {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        all.extend(list(client, &resource, reader).await?);
+    for kind in ["PropagationPolicy", "ClusterPropagationPolicy", "OverridePolicy", "ClusterOverridePolicy"] {
+        all.extend(list(client, &resource(policy::API_VERSION, kind), reader).await?);
     }
     Ok(all)
 }

@@ -2,11 +2,7 @@
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Taint, storage::v1::StorageClass};
-use kube::{
-    Api, Client, Config,
-    api::ListParams,
-    core::{ApiResource, DynamicObject, GroupVersionKind},
-};
+use kube::{Api, Client, Config, api::ListParams, core::DynamicObject};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,15 +12,14 @@ use crate::{
     terminal::proxy::Proxy,
 };
 use mczk_api::karmada::cluster::{self, Cluster};
+use mczk_reading::kinds::resource;
 
 /// Member clusters that are read at a time.
 const CONCURRENT: usize = 16;
 
 /// All member clusters. Nothing is read in those that Karmada does not reach.
 pub(super) async fn clusters(config: &Config, client: &Client, reader: &BoundedReader) -> Read<Vec<MemberCluster>> {
-    let (group, version) = cluster::API_VERSION.split_once('/').unwrap_or_default();
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "Cluster"), "clusters");
-    let list = karmada::list(client, &resource, reader).await?;
+    let list = karmada::list(client, &resource(cluster::API_VERSION, "Cluster"), reader).await?;
     let proxy = &Proxy::new(config.clone());
     let all = list.iter().map(|object| async move {
         let mut member = member(object)?;

@@ -57,20 +57,6 @@ impl Kind {
             Self::StatefulSet => "apps/v1",
         }
     }
-
-    /// The text in URLs.
-    #[must_use]
-    pub const fn plural(self) -> &'static str {
-        match self {
-            Self::ServiceAccount => "serviceaccounts",
-            Self::ConfigMap => "configmaps",
-            Self::Secret => "secrets",
-            Self::Service => "services",
-            Self::PodDisruptionBudget => "poddisruptionbudgets",
-            Self::NetworkPolicy => "networkpolicies",
-            Self::StatefulSet => "statefulsets",
-        }
-    }
 }
 
 /// A rendered object.
