@@ -227,7 +227,7 @@ pub(super) fn resource() -> ApiResource {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use http::{Request, Response};
+    use hyper::{Request, Response};
     use kube::{client::Body, runtime::events::Reporter};
     use prometheus_client::registry::Registry;
     use serde_json::json;

@@ -19,6 +19,7 @@ impl Gates {
     }
 
     /// Adds a gate, which is closed at first. The text describes the state of the process while the gate is closed.
+    #[must_use]
     pub fn gate(&self, state: &'static str) -> Gate {
         let gate = Gate { state, open: Arc::default() };
         self.0.lock().push(gate.clone());

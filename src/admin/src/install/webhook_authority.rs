@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
