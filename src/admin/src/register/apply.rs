@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Client, Resource,
+    Client, ResourceExt,
     api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
     core::{ApiResource, PartialObjectMeta, Status},
 };
@@ -148,6 +148,42 @@ fn api_of(client: &Client, object: &Object) -> Api<DynamicObject> {
     api(client, &object.resource, object.body.metadata.namespace.as_deref())
 }
 
+fn name_of(object: &Object) -> &str {
+    object.body.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn failed(object: &Object, error: kube::Error) -> Error {
+    Error::of(&format!("{} {}", object.resource.kind, object.name()), error)
+}
+
+/// The object as it is. `None` also if the API server does not serve its kind, or has no such namespace.
+async fn live(client: &Client, object: &Object) -> Result<Option<DynamicObject>, Error> {
+    let api = api_of(client, object);
+    match patiently(async || api.get_opt(name_of(object)).await).await {
+        Err(error) if is_not_found(&error) => Ok(None),
+        other => other.map_err(|error| failed(object, error)),
+    }
+}
+
+/// Takes over fields that others have written; leaves fields alone that the object does not name.
+async fn patch(client: &Client, object: &Object, parameters: &PatchParams) -> kube::Result<DynamicObject> {
+    let (api, patch) = (api_of(client, object), Patch::Apply(&object.body));
+    patiently(async || api.patch(name_of(object), parameters, &patch).await).await
+}
+
+/// The metadata of all objects of a kind. None if the API server does not serve it.
+async fn listed(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<Vec<PartialObjectMeta<DynamicObject>>, Error> {
+    let api = api(client, resource, namespace);
+    match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Err(error) if is_not_found(&error) => Ok(Vec::new()),
+        other => Ok(other.map_err(|error| Error::of(&resource.plural, error))?.items),
+    }
+}
+
 /// Checks, before anything is written, that this is Karmada's control plane: any other API server would store the
 /// definitions and rights too, without effect. `url` is for the message.
 ///
@@ -166,19 +202,14 @@ pub async fn ensure_karmada(client: &Client, url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the object or changes it. Takes over fields that others have written; leaves fields alone that the object
-/// does not name.
+/// Creates the object or changes it.
 ///
 /// # Errors
 /// If the API server refuses.
 pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
-    let (kind, name) = (&object.resource.kind, object.body.metadata.name.as_deref().unwrap_or_default());
-    let failed = |error| Error::of(&format!("{kind} {}", object.name()), error);
-    let api = api_of(client, object);
-    let before = patiently(async || api.get_opt(name).await).await.map_err(failed)?;
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(&object.body);
-    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
+    let before = live(client, object).await?;
+    let after = patch(client, object, &PatchParams::apply(FIELD_MANAGER).force()).await;
+    let after = after.map_err(|error| failed(object, error))?;
     Ok(before.map_or(Change::Created, |before| change(&content(&before), &content(&after))))
 }
 
@@ -213,21 +244,13 @@ impl Rehearsal {
         client: &Client,
         object: &Object,
     ) -> Result<(Change, Option<Value>, Value), Error> {
-        let name = object.body.metadata.name.as_deref().unwrap_or_default();
-        let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
-        let api = api_of(client, object);
-        let before = match patiently(async || api.get_opt(name).await).await {
-            // The write says what is missing.
-            Err(error) if is_not_found(&error) => None,
-            other => other.map_err(failed)?.map(|before| content(&before)),
-        };
-        let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
-        let patch = Patch::Apply(&object.body);
-        let after = match patiently(async || api.patch(name, &parameters, &patch).await).await {
+        // The write says what is missing.
+        let before = live(client, object).await?.map(|before| content(&before));
+        let after = match patch(client, object, &PatchParams::apply(FIELD_MANAGER).force().dry_run()).await {
             Err(error) if self.says_nothing(&error) => content(&object.body),
-            other => content(&other.map_err(failed)?),
+            other => content(&other.map_err(|error| failed(object, error))?),
         };
-        self.written.insert((object.resource.plural.clone(), name.to_owned()));
+        self.written.insert((object.resource.plural.clone(), name_of(object).to_owned()));
         Ok((before.as_ref().map_or(Change::Created, |before| change(before, &after)), before, after))
     }
 
@@ -267,13 +290,7 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
 /// # Errors
 /// If the API server refuses.
 pub(crate) async fn would_remove(client: &Client, object: &Object) -> Result<Change, Error> {
-    let name = object.body.metadata.name.as_deref().unwrap_or_default();
-    let api = api_of(client, object);
-    let found = match patiently(async || api.get_opt(name).await).await {
-        Err(error) if is_not_found(&error) => None,
-        other => other.map_err(|error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error))?,
-    };
-    let stays = found.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
+    let stays = live(client, object).await?.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
     Ok(if stays { Change::Removed } else { Change::Absent })
 }
 
@@ -282,22 +299,14 @@ pub(crate) async fn would_remove(client: &Client, object: &Object) -> Result<Cha
 /// # Errors
 /// If the API server refuses.
 pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
-    let name = object.body.metadata.name.as_deref().unwrap_or_default();
-    let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
-    let api = api_of(client, object);
-    let found = match patiently(async || api.get_opt(name).await).await {
-        // The API server does not serve the kind.
-        Err(error) if is_not_found(&error) => None,
-        other => other.map_err(failed)?,
-    };
-    let Some(found) = found else { return Ok(Change::Absent) };
+    let Some(found) = live(client, object).await? else { return Ok(Change::Absent) };
     let preconditions = Preconditions { uid: found.metadata.uid, resource_version: None };
-    let parameters = DeleteParams::default().preconditions(preconditions);
-    match patiently(async || api.delete(name, &parameters).await).await {
+    let (api, parameters) = (api_of(client, object), DeleteParams::default().preconditions(preconditions));
+    match patiently(async || api.delete(name_of(object), &parameters).await).await {
         Ok(_) => Ok(Change::Removed),
         // Another client deleted it first.
         Err(error) if is_not_found(&error) => Ok(Change::Absent),
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(failed(object, error)),
     }
 }
 
@@ -314,14 +323,8 @@ pub(crate) async fn installed_secrets(client: &Client, namespace: &str) -> Resul
 /// # Errors
 /// If they cannot be listed.
 pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
-    let api = api(client, resource, Some(namespace));
-    let items = match patiently(async || api.list_metadata(&ListParams::default()).await).await {
-        Ok(list) => list.items,
-        // The API server does not serve the kind.
-        Err(error) if is_not_found(&error) => Vec::new(),
-        Err(error) => return Err(Error::of(&resource.plural, error)),
-    };
-    let installed = items.into_iter().filter(|item| is_marked(&item.metadata));
+    let items = listed(client, resource, Some(namespace)).await?.into_iter();
+    let installed = items.filter(|item| is_marked(&item.metadata));
     Ok(installed.map(|item| named_object(resource, namespace, item)).collect())
 }
 
@@ -345,14 +348,8 @@ pub(crate) async fn exists(client: &Client, object: &Object) -> Result<bool, Err
 /// # Errors
 /// If they cannot be listed.
 pub(crate) async fn namespaces_of_ensembles(client: &Client) -> Result<BTreeSet<String>, Error> {
-    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
-    let api = api(client, &resource, None);
-    match patiently(async || api.list_metadata(&ListParams::default()).await).await {
-        Ok(list) => Ok(list.items.iter().filter_map(|item| item.meta().namespace.clone()).collect()),
-        // Without a definition there are no objects.
-        Err(error) if is_not_found(&error) => Ok(BTreeSet::new()),
-        Err(error) => Err(Error::of(&resource.plural, error)),
-    }
+    let items = listed(client, &ApiResource::erase::<MultiClusterZooKeeper>(&()), None).await?;
+    Ok(items.into_iter().filter_map(|item| item.metadata.namespace).collect())
 }
 
 /// The identity of a control plane: it changes if the control plane is built again.
@@ -414,16 +411,12 @@ pub(crate) async fn bound_namespaces(client: &Client) -> Result<BTreeSet<String>
 pub(crate) async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
     let mut found = vec![];
     for resource in [ApiResource::erase::<MultiClusterZooKeeper>(&()), ApiResource::erase::<ZooKeeper>(&())] {
-        let api = api(client, &resource, None);
-        match patiently(async || api.list_metadata(&ListParams::default()).await).await {
-            Ok(list) => found.extend(list.items.iter().map(|item| {
-                let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))
-            })),
-            // Without a definition there are no objects.
-            Err(error) if is_not_found(&error) => {}
-            Err(error) => return Err(Error::of(&resource.plural, error)),
-        }
+        found.extend(
+            listed(client, &resource, None)
+                .await?
+                .iter()
+                .map(|item| format!("{} {}/{}", resource.kind, item.namespace().unwrap_or_default(), item.name_any())),
+        );
     }
     Ok(found)
 }
