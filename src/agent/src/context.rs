@@ -19,7 +19,7 @@ use crate::{
     control_client::{self, Dial},
     metrics::Metrics,
     observe::pod_failure::PodFailure,
-    write_history::{Verb, WriteHistory},
+    write_history::{ObjectVerb, WriteHistory},
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
@@ -157,7 +157,7 @@ impl AgentContext {
     pub(super) async fn attempt<T>(
         &self,
         key: &(String, String),
-        (kind, name, verb): (&'static str, &str, Verb),
+        (kind, name, verb): (&'static str, &str, ObjectVerb),
         content: &str,
         change: impl Future<Output = Result<T, Error>>,
     ) -> Result<Option<T>, Error> {
@@ -195,7 +195,7 @@ impl AgentContext {
             self.metrics.wrote(kind, "delete");
             Ok(())
         };
-        Ok(self.attempt(key, (kind, name, Verb::Delete), "", delete).await?.is_some())
+        Ok(self.attempt(key, (kind, name, ObjectVerb::Delete), "", delete).await?.is_some())
     }
 
     pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {
@@ -255,7 +255,7 @@ mod tests {
         context.memory(&key, "u");
         for _ in 0..3 {
             let write = async { api.get("zk").await.during(|| "writing".to_owned()) };
-            let object = ("ZooKeeper", "zk", Verb::Write);
+            let object = ("ZooKeeper", "zk", ObjectVerb::Write);
             assert!(context.attempt(&key, object, "without finalizer", write).await.unwrap().is_none());
             assert!(!context.delete(&key, &api, ("ZooKeeper", "zk"), &DeleteParams::default()).await.unwrap());
         }

@@ -20,7 +20,7 @@ const LONGEST: usize = 500;
 
 /// What the agent does to an object. One object can have several of them at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verb {
+pub(crate) enum ObjectVerb {
     /// Creates or changes it.
     Write,
     /// Deletes it.
@@ -30,7 +30,7 @@ pub(crate) enum Verb {
 }
 
 /// Kind and name of an object, and what the agent does to it.
-pub(crate) type WrittenObject = (&'static str, String, Verb);
+pub(crate) type WrittenObject = (&'static str, String, ObjectVerb);
 
 #[derive(Clone, Debug)]
 struct History {
@@ -97,7 +97,7 @@ impl WriteHistory {
     pub(crate) fn refusals(&self) -> Vec<RefusedChange> {
         let refusal = |((kind, name, verb), history): (&WrittenObject, &History)| {
             let why = history.why.clone()?;
-            let kind = if *verb == Verb::Delete { format!("The deletion of {kind}") } else { (*kind).to_owned() };
+            let kind = if *verb == ObjectVerb::Delete { format!("The deletion of {kind}") } else { (*kind).to_owned() };
             Some(RefusedChange { kind, name: name.clone(), why, undone: !history.refused })
         };
         self.0.iter().filter_map(refusal).collect()
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn service() -> WrittenObject {
-        ("Service", "zk".to_owned(), Verb::Write)
+        ("Service", "zk".to_owned(), ObjectVerb::Write)
     }
 
     fn words(history: &WriteHistory, undone: bool) -> Vec<String> {

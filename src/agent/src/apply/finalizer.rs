@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     context::{AgentContext, FIELD_MANAGER},
     observe::snapshot::MemberSnapshot,
-    write_history::Verb,
+    write_history::ObjectVerb,
 };
 use mczk_api::contract::labels::{AGENT_FINALIZER, CLUSTER_ANNOTATION};
 use mczk_rules::agent::decide::Decision;
@@ -51,7 +51,7 @@ pub(crate) async fn write(
         Ok(true)
     };
     let fingerprint = if decision.finalizer { "with finalizer" } else { "without finalizer" };
-    context.attempt(&key, ("ZooKeeper", &key.1, Verb::Write), fingerprint, write).await
+    context.attempt(&key, ("ZooKeeper", &key.1, ObjectVerb::Write), fingerprint, write).await
 }
 
 /// Deletes the object, if Karmada no longer manages it. False if the API server refuses.

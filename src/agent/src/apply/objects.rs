@@ -14,7 +14,7 @@ use crate::{
     context::{AgentContext, FIELD_MANAGER},
     error::refused,
     observe::{objects::revision, snapshot::MemberSnapshot},
-    write_history::Verb,
+    write_history::ObjectVerb,
 };
 use mczk_api::contract::{
     canonical_json::short_hash,
@@ -90,7 +90,7 @@ async fn write_if_different(
     live: Option<&DynamicObject>,
 ) -> Result<WriteOutcome, Error> {
     let (value, hash) = with_applied_hash(object, live)?;
-    let (key, name) = (&snapshot.key(), (object.kind.name(), object.name.clone(), Verb::Write));
+    let (key, name) = (&snapshot.key(), (object.kind.name(), object.name.clone(), ObjectVerb::Write));
     if let Some(live) = live {
         let difference = difference(live, &value);
         let who = difference.as_ref().map(|path| other_writer(live, path));

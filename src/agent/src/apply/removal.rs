@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::{
     context::{AgentContext, FIELD_MANAGER},
     observe::snapshot::MemberSnapshot,
-    write_history::Verb,
+    write_history::ObjectVerb,
 };
 use mczk_api::{
     contract::labels::{INCARNATION_LABEL, SERVERS_REMOVED},
@@ -75,7 +75,7 @@ async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &Age
             context.metrics.wrote("PersistentVolumeClaim", "patch");
             Ok(())
         };
-        let object = ("PersistentVolumeClaim", claim.name.as_str(), Verb::Write);
+        let object = ("PersistentVolumeClaim", claim.name.as_str(), ObjectVerb::Write);
         all &= context.attempt(&snapshot.key(), object, "mark", mark).await?.is_some();
     }
     Ok(all)
@@ -96,7 +96,7 @@ async fn stop(
         context.metrics.wrote("StatefulSet", "patch");
         Ok(())
     };
-    Ok(context.attempt(&snapshot.key(), ("StatefulSet", &name, Verb::Write), "stop", stop).await?.is_some())
+    Ok(context.attempt(&snapshot.key(), ("StatefulSet", &name, ObjectVerb::Write), "stop", stop).await?.is_some())
 }
 
 /// Stops all servers of a set for good. Only now may volumes go with their set, if the user said so: the StatefulSet

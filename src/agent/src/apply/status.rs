@@ -7,7 +7,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::{context::AgentContext, observe::snapshot::MemberSnapshot, write_history::Verb};
+use crate::{context::AgentContext, observe::snapshot::MemberSnapshot, write_history::ObjectVerb};
 use mczk_api::contract::{
     canonical_json::short_hash,
     conditions::{ConditionType, Reason},
@@ -30,7 +30,10 @@ pub(crate) async fn write(
     let value = serde_json::to_value(&decision.status).during(as_json)?;
     let (fingerprint, write) = (short_hash(&value).during(as_json)?, patch(&object.metadata, &value, context));
     let key = snapshot.key();
-    Ok(context.attempt(&key, ("The status of ZooKeeper", &key.1, Verb::Write), &fingerprint, write).await?.is_some())
+    Ok(context
+        .attempt(&key, ("The status of ZooKeeper", &key.1, ObjectVerb::Write), &fingerprint, write)
+        .await?
+        .is_some())
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running.

@@ -15,7 +15,7 @@ use crate::{
         objects::{LiveObjects, revision, server_set},
         snapshot::MemberSnapshot,
     },
-    write_history::Verb,
+    write_history::ObjectVerb,
 };
 use mczk_rules::agent::next_pod::{fits_in_place_of, pod_of};
 use mczk_runtime::failure::{During, Error, is_conflict, refusal};
@@ -84,9 +84,9 @@ async fn ask(
         Err(error).during(|| format!("asking for pod {called}"))
     };
     let revision = revision(set).unwrap_or_default();
-    let is_accepted = context.attempt(key, ("Pod", pod, Verb::Ask), revision, question).await?.is_some();
+    let is_accepted = context.attempt(key, ("Pod", pod, ObjectVerb::Ask), revision, question).await?.is_some();
     if is_accepted {
-        context.remember(key, |memory| memory.writes.forget(&("Pod", pod.to_owned(), Verb::Ask)));
+        context.remember(key, |memory| memory.writes.forget(&("Pod", pod.to_owned(), ObjectVerb::Ask)));
     }
     Ok(is_accepted)
 }
