@@ -258,12 +258,14 @@ mutations! {
         /// A leader that was cut off counts as leader although another server follows a newer one.
         BelieveOldLeader,
     }
-    /// Variants of the rules about incarnations that lived before the object (S14).
+    /// Variants of the rules about what lived before the object (S14), or before the backup of its control plane.
     FORMER {
         /// S14: the first server starts although another incarnation of the name lives.
         BeginBesideOther,
         /// S14: an ensemble continues a former incarnation before every cluster of it has reported.
         AdoptWithoutReport,
+        /// S4: the operator of a restored control plane keeps its server list, although an agent reports a newer one.
+        ForgetNewerList,
         /// S14: an empty ensemble takes the Service from an incarnation that lives.
         EmptyTakesService,
         /// S14: the volumes of an incarnation that a user declares over are deleted if the new object says so.

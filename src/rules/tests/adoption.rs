@@ -7,13 +7,15 @@ mod world;
 
 use mczk_api::{
     contract::{
-        certificate_names::Holds,
-        labels::{ADOPT, DECLARE_OVER},
+        certificate_names::{self, Holds},
+        labels::{ADOPT, DECLARE_OVER, REPLACE_AUTHORITY},
+        naming, server_list,
     },
     mutation::Mutation,
     tls::EnsembleTls,
-    zookeeper::{Ensemble, EnsemblePhase},
+    zookeeper::{Ensemble, EnsemblePhase, Server},
 };
+use mczk_rules::rollout::plan::Observed;
 use rstest::rstest;
 use serde_json::{Value, json};
 use world::World;
@@ -131,6 +133,40 @@ fn an_adopted_incarnation_continues_with_its_list_and_a_new_authority() {
     assert!(plan.certificate.is_none(), "{:?}", plan.certificate);
 }
 
+/// The incarnation of the new object waited. Nothing of it may stay in the member clusters.
+#[test]
+fn an_adopted_ensemble_keeps_nothing_of_the_incarnation_that_waited() {
+    let (mut world, former) = lost(&json!({ "tls": { "quorum": true } }));
+    let waited = naming::incarnation("u2", 0);
+    let is_exported = |world: &World| world.observed.services.contains_key(&format!("ServiceExport/zk-{waited}"));
+    for _ in 0..8 {
+        world.tick();
+        assert!(!is_exported(&world), "Karmada would leave it in the member clusters");
+    }
+    annotate(&mut world, ADOPT, &former.id);
+    world.settle();
+    assert!(!is_exported(&world) && world.observed.services.contains_key(&format!("ServiceExport/zk-{}", former.id)));
+    // Agents remove the Secrets of former incarnations.
+    assert_eq!(world.overrides().ensemble.former_incarnations, [waited]);
+}
+
+/// After a move, the list still names the voters that left as leaving. Their cluster may be gone.
+#[test]
+fn an_adoption_waits_for_no_cluster_that_the_ensemble_has_left() {
+    let (mut world, _) = lost(&json!({ "tls": { "quorum": false } }));
+    let mut list = world.accepted.clone();
+    list.leaving = vec![Server { id: 200, cluster: "m4".to_owned(), host: "h".to_owned(), ..list.servers[0].clone() }];
+    let list = server_list::with_hash(list).unwrap();
+    for cluster in ["m1", "m2", "m3"] {
+        world.report(cluster)["ensemble"] = serde_json::to_value(&list).unwrap();
+    }
+    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m4"] } }));
+    passes(&mut world);
+    annotate(&mut world, ADOPT, &list.incarnation.unwrap());
+    passes(&mut world);
+    assert_eq!(world.ids().len(), 5, "{}", world.message("Ready"));
+}
+
 /// A cluster that the new object does not select may know a newer server list.
 fn adopts_without_a_cluster() -> bool {
     let (mut world, former) = lost(&json!({ "tls": { "quorum": false } }));
@@ -205,4 +241,133 @@ fn an_annotation_that_cannot_be_followed_is_named_and_stops_no_server(
     assert_eq!(world.overrides().ensemble, list);
     assert_eq!(world.condition("Ready"), "False FormerIncarnationUnclear");
     assert!(world.message("Ready").contains(why), "{}", world.message("Ready"));
+}
+
+/// A finished rollout, whose control plane is restored from a copy that is older than these changes. Member clusters keep what they
+/// have, and those that the older schedule names report it.
+fn restored(since: fn(&mut World)) -> (World, Ensemble) {
+    let mut world = World::done(&json!({ "tls": { "quorum": true } }));
+    let (copy, placed) = (world.observed.clone(), world.placed.clone());
+    since(&mut world);
+    world.settle();
+    let newest = world.overrides().ensemble;
+    let Observed { clusters, binding, .. } = world.observed;
+    world.observed = Observed { clusters, binding, ..copy };
+    let placed: Vec<(&str, i32)> = placed.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    world.place(&placed);
+    (world, newest)
+}
+
+fn scale_up(world: &mut World) {
+    world.edit("/replicas", &json!(7));
+    world.place(&[("m1", 3), ("m2", 2), ("m3", 2)]);
+}
+
+fn scale_down(world: &mut World) {
+    world.edit("/replicas", &json!(3));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+}
+
+fn move_on(world: &mut World) {
+    world.edit("/placement/clusterAffinity", &json!({ "exclude": ["m3"] }));
+    world.place(&[("m1", 2), ("m2", 2), ("m4", 1)]);
+}
+
+fn replace_authority(world: &mut World) {
+    annotate(world, REPLACE_AUTHORITY, "1");
+}
+
+fn renew_identity(world: &mut World) {
+    for secret in world.observed.certificates.iter_mut().filter(|secret| secret.holds == Holds::Identity) {
+        secret.not_after = world.now;
+    }
+}
+
+/// The numbers of the certificates that a list names: identities, and authorities.
+fn numbers(list: &Ensemble) -> [Vec<u32>; 2] {
+    let number = |name: &String| certificate_names::numbered(name).unwrap().1;
+    let tls = list.tls.as_ref().unwrap();
+    [vec![number(&tls.identity)], tls.trust.iter().map(number).collect()]
+}
+
+/// Why a list contradicts the newest one that agents know. Neither an id nor the number of a certificate is given out twice (S4).
+/// The lost control plane may have made one more Secret than any list names.
+fn contradiction(list: &Ensemble, newest: &Ensemble) -> Option<String> {
+    let is_known =
+        |server: &Server| newest.servers.iter().any(|known| known.id == server.id && known.host == server.host);
+    let is_new = |server: &&Server| !is_known(server) && Some(server.id) <= newest.highest_id;
+    if let Some(reused) = list.servers.iter().find(is_new) {
+        return Some(format!("{reused:?}"));
+    }
+    let certificates = numbers(list).into_iter().zip(numbers(newest));
+    let again = |(all, known): (Vec<u32>, Vec<u32>)| {
+        let last = known.iter().max().copied().unwrap();
+        all.iter().any(|number| !known.contains(number) && *number <= last + 1)
+    };
+    let is_older = list.epoch <= newest.epoch || list.highest_id < newest.highest_id;
+    (is_older || certificates.map(again).any(|again| again)).then(|| format!("{list:?}"))
+}
+
+/// What the operator writes after the restore, and once the user has declared the newest spec again.
+fn follow_newest(since: fn(&mut World)) -> Result<(), String> {
+    let (mut world, newest) = restored(since);
+    let older = world.overrides().ensemble;
+    let mut before = newest.clone();
+    for pass in 0..80 {
+        if pass == 40 {
+            since(&mut world);
+        }
+        world.tick();
+        let list = world.overrides().ensemble;
+        if list == older {
+            continue;
+        }
+        let renamed = |server: &&Server| before.servers.iter().any(|of| of.host == server.host && of.id != server.id);
+        let renamed = list.servers.iter().find(renamed).map(|server| format!("{server:?} had another id"));
+        if let Some(why) = renamed.or_else(|| contradiction(&list, &newest)) {
+            return Err(format!("pass {pass}: {why}, newest {newest:?}"));
+        }
+        before = list;
+    }
+    let (list, ready) = (world.overrides().ensemble, world.condition("Ready"));
+    let is_done = ready == "True Serving" && list.epoch > newest.epoch && list.servers.len() == newest.servers.len();
+    if is_done {
+        Ok(())
+    } else {
+        Err(format!("{ready}: {} {}: {list:?}", world.message("Ready"), world.message("Progressing")))
+    }
+}
+
+#[rstest]
+#[case::scale_up(scale_up)]
+#[case::removal(scale_down)]
+#[case::new_authority(replace_authority)]
+#[case::new_identity(renew_identity)]
+fn a_restored_control_plane_takes_over_the_newest_list(#[case] since: fn(&mut World)) {
+    assert_eq!(follow_newest(since), Ok(()));
+}
+
+#[test]
+fn a_forgotten_newer_list_is_found() {
+    assert!(Mutation::with(Some(Mutation::ForgetNewerList), || follow_newest(scale_up)).is_err());
+}
+
+#[test]
+fn a_restored_control_plane_waits_for_a_cluster_that_it_does_not_select() {
+    let (mut world, newest) = restored(move_on);
+    world.observed.object.spec.placement =
+        serde_json::from_value(json!({ "clusterAffinity": { "exclude": ["m4"] } })).unwrap();
+    let older = world.overrides().ensemble;
+    for _ in 0..8 {
+        world.tick();
+        assert_eq!(world.overrides().ensemble, older);
+    }
+    assert_eq!(world.condition("Progressing"), "False NewerServerList");
+    let message = world.message("Progressing");
+    assert!(message.contains("spec.placement does not select: m4"), "{message}");
+    move_on(&mut world);
+    *world.report("m4") = json!({ "ensemble": newest, "otherIncarnations": [] });
+    world.settle();
+    let list = world.overrides().ensemble;
+    assert_eq!((list.servers, world.condition("Ready").as_str()), (newest.servers, "True Serving"));
 }

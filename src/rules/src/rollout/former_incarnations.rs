@@ -15,7 +15,7 @@ use mczk_api::{
         labels::{ADOPT, DECLARE_OVER},
     },
     mutation::broken,
-    zookeeper::{Ensemble, ZooKeeperStatus},
+    zookeeper::{Ensemble, Server, ZooKeeperStatus},
 };
 
 /// Most clusters and servers that a message names.
@@ -86,23 +86,32 @@ impl Known<'_> {
         })
     }
 
-    /// The clusters that must report before the ensemble continues a former incarnation: those that any server list of it
-    /// names.
-    pub(in crate::rollout) fn clusters_of_adopted(&self) -> BTreeSet<String> {
-        let lists = reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.is_adopting());
-        let named = lists.flat_map(Ensemble::all_servers).map(|server| server.cluster.clone());
-        named.filter(|_| !broken!(AdoptWithoutReport)).collect()
+    /// True if the operator takes over the newest server list that agents report: it continues a former incarnation, or the
+    /// control plane was restored from an older copy.
+    fn continues(&self) -> bool {
+        self.is_adopting() || self.is_restored()
     }
 
-    /// Why the ensemble cannot continue a former incarnation: another one lives too, a cluster of it is not selected, or, once all
-    /// clusters have reported, no list names all its servers.
-    pub(in crate::rollout) fn cannot_adopt(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
-        if !self.is_adopting() {
+    /// The clusters that must report before the operator takes a reported server list over: those that any reported one of
+    /// the incarnation names. A leaving voter counts while ZooKeeper's configuration has it.
+    pub(in crate::rollout) fn clusters_of_continued(&self) -> BTreeSet<String> {
+        let voting: BTreeSet<i32> = self.reported_voters().collect();
+        let lists = || reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.continues());
+        let votes = |server: &&Server| voting.is_empty() || voting.contains(&server.id);
+        let servers =
+            lists().flat_map(|list| &list.servers).chain(lists().flat_map(|list| &list.leaving).filter(votes));
+        servers.map(|server| server.cluster.clone()).filter(|_| !broken!(AdoptWithoutReport)).collect()
+    }
+
+    /// Why the operator cannot take a reported server list over: a cluster of it is not selected, or, once all clusters have
+    /// reported, no list names all its servers. No former incarnation is continued beside another one that lives.
+    pub(in crate::rollout) fn cannot_continue(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
+        if !self.continues() {
             return None;
         }
         let id = &self.incarnation.id;
         let unselected: Vec<String> =
-            self.clusters_of_adopted().into_iter().filter(|cluster| !selected.contains(cluster)).collect();
+            self.clusters_of_continued().into_iter().filter(|cluster| !selected.contains(cluster)).collect();
         let unlisted = self.unlisted_voters();
         let is_listed = reported_lists(id, &self.reports).next().is_some();
         let message = if !unselected.is_empty() {
@@ -123,9 +132,44 @@ impl Known<'_> {
                  clusters that have its servers by spec.placement"
             )
         } else {
-            return self.other_lives();
+            return self.other_lives().filter(|_| self.is_adopting());
         };
-        Some(Cause { reason: Reason::FormerIncarnationUnclear, message })
+        Some(if self.is_adopting() {
+            Cause { reason: Reason::FormerIncarnationUnclear, message }
+        } else {
+            self.restored(&message)
+        })
+    }
+
+    /// Why an ensemble whose control plane was restored from an older copy waits for these clusters.
+    pub(in crate::rollout) fn restored_and_waits(&self, clusters: &[String]) -> Option<Cause> {
+        let message = || {
+            format!(
+                "Waiting until the agents of these clusters report, since one may know a newer list: {}",
+                named(clusters)
+            )
+        };
+        self.is_restored().then(|| self.restored(&message()))
+    }
+
+    fn restored(&self, message: &str) -> Cause {
+        let epoch = |list: Option<&Ensemble>| list.and_then(|list| list.epoch).unwrap_or(0);
+        let known = self.status_ensemble().map_or(0, |status| status.epoch).max(epoch(Some(&self.overrides.ensemble)));
+        let reported = epoch(self.reported_list.as_ref());
+        Cause {
+            reason: Reason::NewerServerList,
+            message: format!(
+                "Agents follow server list {reported}, and the control plane knows {known}: it was restored from an older \
+                 backup. Servers run on, and the operator changes nothing before it has taken the newest list over. {message}"
+            ),
+        }
+    }
+
+    /// Ids of the voters in the configurations of the incarnation.
+    fn reported_voters(&self) -> impl Iterator<Item = i32> {
+        let statuses = self.reports.values().filter_map(|report| report.status.as_ref());
+        let current = statuses.filter(|status| status.may_be_of(&self.incarnation.id));
+        current.flat_map(|status| status.voting_members.iter().copied())
     }
 
     /// Ids of voters in the configuration of the incarnation that no reported list names.
@@ -133,9 +177,7 @@ impl Known<'_> {
         let id = &self.incarnation.id;
         let listed: BTreeSet<i32> =
             reported_lists(id, &self.reports).flat_map(Ensemble::all_servers).map(|server| server.id).collect();
-        let statuses = self.reports.values().filter_map(|report| report.status.as_ref());
-        let voters = statuses.filter(|status| status.may_be_of(id)).flat_map(|status| &status.voting_members);
-        let unlisted: BTreeSet<i32> = voters.filter(|voter| !listed.contains(voter)).copied().collect();
+        let unlisted: BTreeSet<i32> = self.reported_voters().filter(|voter| !listed.contains(voter)).collect();
         unlisted.iter().map(ToString::to_string).collect()
     }
 }

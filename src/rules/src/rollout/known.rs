@@ -23,7 +23,7 @@ use crate::rollout::{
     quorum::ReportedQuorum,
     recovery::recover_records,
     report::{self, ClusterReport},
-    reported_list::newest_reported,
+    reported_list::{is_outdated, newest_reported},
     stuck::{Stuck, stuck},
 };
 use mczk_api::{
@@ -109,6 +109,8 @@ pub struct Known<'a> {
     pub reports: BTreeMap<String, ClusterReport>,
     /// The newest server list of this incarnation that an agent reports.
     pub(in crate::rollout) reported_list: Option<Ensemble>,
+    /// True if the list of the OverridePolicy is older than a reported one.
+    pub(in crate::rollout) is_outdated: bool,
     /// The quorum that the reports show.
     pub quorum: ReportedQuorum,
     /// Why the last record cannot move.
@@ -166,7 +168,10 @@ impl<'a> Known<'a> {
         let overrides = if incarnation.is_next { Overrides::default() } else { content };
         let records = records(observed.overrides.as_deref(), &status, now);
         let stuck = records.last().and_then(|last| stuck(last, &reports, &overrides, &rollout, &status, now));
-        let quorum = ReportedQuorum::of(&incarnation.id, &reports, &overrides.ensemble.servers, incarnation.formed);
+        let reported_list = newest_reported(&incarnation.id, &reports).cloned();
+        let is_outdated = !is_ending && is_older(&overrides.ensemble, &incarnation.id, &reports);
+        let list = reported_list.as_ref().filter(|_| is_outdated).unwrap_or(&overrides.ensemble);
+        let quorum = ReportedQuorum::of(&incarnation.id, &reports, &list.servers, incarnation.formed);
         Self {
             now,
             object,
@@ -192,7 +197,8 @@ impl<'a> Known<'a> {
             matching: placement::matching(object.spec.placement.as_ref(), &observed.clusters),
             abandoned: objects::abandoned(object),
             selection,
-            reported_list: newest_reported(&incarnation.id, &reports).cloned(),
+            reported_list,
+            is_outdated,
             overrides,
             records,
             reports,
@@ -203,6 +209,11 @@ impl<'a> Known<'a> {
             ending,
         }
     }
+}
+
+/// True if a server list of the OverridePolicy is older than a reported one. A lost list has no age.
+fn is_older(list: &Ensemble, incarnation: &str, reports: &BTreeMap<String, ClusterReport>) -> bool {
+    !list.servers.is_empty() && is_outdated((list.epoch, list.hash.as_ref()), incarnation, reports)
 }
 
 /// True if an object belongs to the MultiClusterZooKeeper.
@@ -311,6 +322,29 @@ impl Known<'_> {
         self.former_incarnations.adopted == Some(&self.incarnation.id) && self.overrides.ensemble.servers.is_empty()
     }
 
+    /// True if the control plane was restored from an older copy: an agent reports a newer server list than status and
+    /// OverridePolicy know.
+    pub(in crate::rollout) fn is_restored(&self) -> bool {
+        let in_status = self.status_ensemble();
+        let status_is_outdated = in_status.is_some_and(|known| {
+            is_outdated((Some(known.epoch), known.hash.as_ref()), &known.incarnation, &self.reports)
+        });
+        let has_list = !self.overrides.ensemble.servers.is_empty();
+        (self.is_outdated || !has_list && status_is_outdated) && (in_status.is_none() || status_is_outdated)
+    }
+
+    /// The newest server list that anything knows, if the OverridePolicy has one.
+    pub(in crate::rollout) fn newest_list(&self) -> &Ensemble {
+        self.reported_list.as_ref().filter(|_| self.is_outdated).unwrap_or(&self.overrides.ensemble)
+    }
+
+    /// The incarnation in which the object waited before its user let it continue a former one. It never had a server.
+    pub(in crate::rollout) fn before_adoption(&self) -> Option<String> {
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
+        let waited = self.former_incarnations.adopted.map(|_| incarnation::first(uid, &self.tombstones));
+        waited.filter(|waited| *waited != self.incarnation.id)
+    }
+
     /// True if Karmada's schedule may lead to a report of a cluster: it has a Work there.
     pub(in crate::rollout) fn has_work(&self, cluster: &str) -> bool {
         let items = self.binding.iter().flat_map(|binding| &binding.status.aggregated_status);
@@ -354,9 +388,10 @@ impl Known<'_> {
         network.and_then(|network| network.preflight).unwrap_or_default() == PreflightMode::Required
     }
 
-    /// S6: true if no record is deploying, or the one that is cannot finish. Only then selection and template change.
+    /// S6: true if no record is deploying, or the one that is cannot finish or is of an older copy of the control plane. Only then selection and template change.
     pub(in crate::rollout) fn record_allows_change(&self) -> bool {
-        !self.is_deploying() || self.stuck.is_some() || self.incarnation.is_next || broken!(TemplateDuringRecord)
+        let is_over = self.stuck.is_some() || self.incarnation.is_next || self.is_restored();
+        !self.is_deploying() || is_over || broken!(TemplateDuringRecord)
     }
 
     /// True if the last record is deploying. One of a former incarnation, which has no server list, does not count.

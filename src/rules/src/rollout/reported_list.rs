@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::rollout::{report::ClusterReport, server_ids::MAX_ID};
 use mczk_api::{
     contract::server_list::{is_intact, with_hash},
+    mutation::broken,
     zookeeper::{Ensemble, EnsemblePhase, Server},
 };
 
@@ -40,11 +41,17 @@ pub(super) fn newest_reported<'a>(
     reported_lists(incarnation, reports).max_by_key(|list| list.epoch)
 }
 
-/// True if a cluster reports a newer server list than this one, or another list of its epoch.
+/// True if a cluster reports a newer server list than the one of this epoch and hash, or another list of its epoch: an older
+/// copy of the control plane was restored.
 #[must_use]
-pub(super) fn is_outdated(list: &Ensemble, incarnation: &str, reports: &BTreeMap<String, ClusterReport>) -> bool {
-    reported_lists(incarnation, reports)
-        .any(|reported| reported.epoch > list.epoch || (reported.epoch == list.epoch && reported.hash != list.hash))
+pub(super) fn is_outdated(
+    (epoch, hash): (Option<i64>, Option<&String>),
+    incarnation: &str,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> bool {
+    let is_newer =
+        |reported: &Ensemble| reported.epoch > epoch || (reported.epoch == epoch && reported.hash.as_ref() != hash);
+    reported_lists(incarnation, reports).any(is_newer) && !broken!(ForgetNewerList)
 }
 
 /// An epoch that no known server list of this incarnation has. Two lists must not share an epoch.

@@ -43,11 +43,12 @@ type Writes = BTreeMap<String, ObjectWrite<Value>>;
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
 ///
 /// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
-/// `owned` are the clusters in which Karmada may overwrite them.
+/// `owned` are the clusters in which Karmada may overwrite them. An incarnation that has not begun has no name in member
+/// clusters: they would keep its export if the ensemble continues a former one instead.
 pub(super) fn services(
     known: &Known<'_>,
     naming: &Naming<'_>,
-    owned: &BTreeSet<String>,
+    (owned, begins): (&BTreeSet<String>, bool),
     missing: &MissingSecrets,
 ) -> Writes {
     let policy = missing_policy_name(naming.name);
@@ -55,11 +56,10 @@ pub(super) fn services(
     let again = missing.policy(&known.namespace, live, known.now);
     let may_overwrite = (!owned.is_empty()).then(|| override_rules::may_overwrite(owned));
     let uid = known.object.uid().unwrap_or_default();
-    let before_adoption = known.former_incarnations.adopted.map(|_| incarnation::first(&uid, &known.tombstones));
-    let others = incarnation::neighbours(&uid, naming.incarnation).into_iter();
-    let others = others.chain(before_adoption.filter(|id| id != naming.incarnation));
+    let others = incarnation::neighbours(&uid, naming.incarnation).into_iter().chain(known.before_adoption());
     let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
-    wanted.extend(exports(known, naming, may_overwrite));
+    let exported = [Some(naming.name.to_owned()), begins.then(|| naming.service())];
+    wanted.extend(exports(known, exported.into_iter().flatten().collect(), may_overwrite));
     wanted.extend(import(known, naming.name));
     wanted.extend(override_policy(known, policy, again));
     wanted
@@ -75,15 +75,14 @@ fn override_policy(known: &Known<'_>, name: String, spec: Option<OverridePolicyS
     }
 }
 
-fn exports(known: &Known<'_>, naming: &Naming<'_>, may_overwrite: Option<OverrideRule>) -> Writes {
-    let names = [naming.name.to_owned(), naming.service()];
+fn exports(known: &Known<'_>, names: Vec<String>, may_overwrite: Option<OverrideRule>) -> Writes {
     let namespace = || known.object.namespace();
     let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
     let spec = may_overwrite.map(|rule| OverridePolicySpec {
         resource_selectors: names.iter().map(select).collect(),
         override_rules: vec![rule],
     });
-    let mut wanted = override_policy(known, export_policy_name(naming.name), spec);
+    let mut wanted = override_policy(known, export_policy_name(&known.name), spec);
     for name in names {
         wanted.extend(write(known, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
     }

@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) configuration_frozen: bool,
     /// The epoch that agents report as published, if it does not follow the server list.
     pub(crate) frozen_epoch: Option<i64>,
+    /// The newest server list that agents have accepted.
+    pub(crate) accepted: Ensemble,
     /// The leader that agents report.
     pub(crate) leader: Option<i32>,
     pub(crate) voters: BTreeSet<i32>,
@@ -131,6 +133,7 @@ impl World {
             stopped_agents: BTreeSet::new(),
             configuration_frozen: false,
             frozen_epoch: None,
+            accepted: Ensemble::default(),
             leader: None,
             voters: BTreeSet::new(),
             version: 0,
@@ -318,7 +321,14 @@ impl World {
     /// Every running agent that Karmada reaches applies the OverridePolicy and reports, all at once.
     pub(crate) fn run_agents(&mut self) {
         let overrides = self.overrides();
-        let list = &overrides.ensemble;
+        // An agent never goes back to an older list of its incarnation.
+        let is_older = overrides.ensemble.incarnation.is_some()
+            && overrides.ensemble.incarnation == self.accepted.incarnation
+            && overrides.ensemble.epoch < self.accepted.epoch;
+        if !is_older {
+            self.accepted = overrides.ensemble.clone();
+        }
+        let list = &self.accepted.clone();
         let ready = self.observed.clusters.iter().filter(|c| c.ready()).map(|c| c.name().to_owned());
         let reached: BTreeSet<String> = ready.filter(|name| !self.stopped_agents.contains(name)).collect();
         for (cluster, spec) in overrides.cluster_specs.iter().filter(|(name, _)| reached.contains(*name)) {

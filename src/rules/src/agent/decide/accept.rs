@@ -171,14 +171,12 @@ pub fn newest<'a>(
     let first = delivered.next()?;
     let reported = views.iter().filter_map(|view| view.server_list.as_ref());
     let intact = reported.filter(|list| !list.servers.is_empty() && server_list::is_intact(list));
-    // Of lists with one epoch the first counts.
-    let mut newest = first;
-    for list in delivered.chain(intact).filter(|list| list.incarnation == first.incarnation) {
-        if list.epoch > newest.epoch {
-            newest = list;
-        }
-    }
-    Some(newest)
+    let is_same = |list: &&Ensemble| list.incarnation == first.incarnation;
+    // Of lists with one epoch the one that the agent accepted before counts: a control plane that was restored from an older
+    // copy may give an epoch out again.
+    let newest =
+        delivered.filter(is_same).fold(first, |newest, list| if list.epoch >= newest.epoch { list } else { newest });
+    Some(intact.filter(is_same).fold(newest, |newest, list| if list.epoch > newest.epoch { list } else { newest }))
 }
 
 /// Karmada's name of this cluster: stored on the object, else configured for the agent, else written by Karmada.
@@ -311,6 +309,8 @@ mod tests {
         let (old, new) = (list(1, &[1]), list(2, &[1, 2]));
         assert_eq!(newest([&old, &new], &[]), Some(&new));
         assert_eq!(newest([&new, &old], &[]), Some(&new));
+        let again = list(2, &[1, 3]);
+        assert_eq!(newest([&again, &new], &[]), Some(&new), "the one that the agent accepted before");
         let other = with_hash(Ensemble { incarnation: Some("def".into()), epoch: Some(9), ..list(9, &[1]) }).unwrap();
         assert_eq!(newest([&old, &other], &[]), Some(&old));
         assert_eq!(newest(None, &[]), None);

@@ -672,24 +672,24 @@ fn a_deleted_object_stays_until_its_first_starts_are_not_needed(
 fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
     let mut cluster = serving();
     cluster.delete();
-    let other = |former: &[&str]| {
+    let other = |epoch: i64, former: &[&str]| {
         let former = former.iter().map(|id| (*id).to_owned()).collect();
         with_hash(Ensemble {
             incarnation: Some("new".into()),
             former_incarnations: former,
             phase: EnsemblePhase::Bootstrapping,
-            ..list(1, ALL)
+            ..list(epoch, ALL)
         })
         .unwrap()
     };
-    cluster.list(other(&[]));
+    cluster.list(other(1, &[]));
     cluster.assign(2, "r1");
     cluster.observation.views.clear();
     let decision = cluster.reconcile();
     assert!(decision.finalizer && decision.remove.is_empty() && decision.replicas.is_none());
     assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerIncarnation");
     assert_eq!(cluster.condition("FormerIncarnation").unwrap().0, "True");
-    cluster.list(other(&["abc"]));
+    cluster.list(other(2, &["abc"]));
     let decision = cluster.reconcile();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
     assert!(

@@ -6,7 +6,7 @@ use crate::rollout::{
     advance::{draft::Draft, inputs::Inputs},
     override_rules::Overrides,
     report::ClusterReport,
-    reported_list::{is_outdated, next_epoch},
+    reported_list::next_epoch,
     scheduled::Scheduled,
     server_ids,
 };
@@ -64,14 +64,10 @@ impl Inputs<'_> {
         Ok(if frozen { target.without_changes(list) } else { target })
     }
 
-    /// True if the list of the policy is not the one that the ensemble should have. It may also be older than a reported
-    /// one, if a user restored an older policy.
+    /// True if the list of the policy is not the one that the ensemble should have.
     pub(super) fn list_changes(&self, target: &Target, overrides: &Overrides) -> bool {
         let list = &overrides.ensemble;
-        target.servers != list.servers
-            || target.tls != list.tls
-            || self.is_declared_since(list)
-            || (!list.servers.is_empty() && is_outdated(list, self.naming.incarnation, &self.known.reports))
+        target.servers != list.servers || target.tls != list.tls || self.is_declared_since(list)
     }
 
     /// S3, S9: true if these servers may replace those of the list.

@@ -72,10 +72,10 @@ pub fn decide(inputs: &CertificateInputs<'_>, now: Timestamp) -> Decision {
 
 /// The names of the wanted Secrets, if all of them exist.
 fn by_name(state: &CertificateState<'_>, wanted: &WantedCertificates) -> Option<EnsembleTls> {
-    let adopted = || state.used.as_ref().filter(|_| state.inputs.adopted).map(|used| used.identity);
+    let elsewhere = || state.used.as_ref().filter(|_| state.are_elsewhere()).map(|used| used.identity);
     let identity = match &wanted.identity {
         Some(identity) => identity.name.clone(),
-        None => state.name(Holds::Identity, adopted()?),
+        None => state.name(Holds::Identity, elsewhere()?),
     };
     let exists = wanted.trust.iter().all(|number| state.has_trust(*number));
     let trust = || wanted.trust.iter().map(|number| state.name(Holds::Trust, *number)).collect();

@@ -48,7 +48,7 @@ fn starts(state: &CertificateState<'_>, used: &Used) -> bool {
     let ends = match authorities().find(|authority| authority.number == used.authority) {
         Some(own) => own.not_after.duration_since(state.now) < AUTHORITY_LIFE / 3,
         // The Secret of the authority is gone, unless no Secret is observed at all.
-        None => state.of(Holds::Identity).any(|identity| identity.number == used.identity) || state.has_lost_all(),
+        None => state.of(Holds::Identity).any(|identity| identity.number == used.identity) || state.is_lost(),
     };
     state.inputs.formed && used.trust.len() < MOST_TRUSTED && (is_requested || ends)
 }

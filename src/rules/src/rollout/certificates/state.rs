@@ -85,11 +85,16 @@ impl<'a> CertificateState<'a> {
         self.of(Holds::Authority).find(|authority| authority.number == number && authority.not_after > self.now)
     }
 
-    /// True if the trust in an authority can reach all servers: its Secret is in the control plane, or, for an adopted
-    /// incarnation, in each member cluster with servers.
+    /// True if the trust in an authority can reach all servers: its Secret is in the control plane, or, for one of another
+    /// control plane, in each member cluster with servers.
     pub(super) fn has_trust(&self, number: u32) -> bool {
         let is_used = || self.used.as_ref().is_some_and(|used| used.trust.contains(&number));
-        self.of(Holds::Trust).any(|trust| trust.number == number) || self.inputs.adopted && is_used()
+        self.of(Holds::Trust).any(|trust| trust.number == number) || self.are_elsewhere() && is_used()
+    }
+
+    /// True if Secrets in use may be in the member clusters alone.
+    pub(super) fn are_elsewhere(&self) -> bool {
+        self.inputs.adopted || self.is_lost()
     }
 
     /// The newest identity under an authority. The observed Secrets may be older than the certificates in use; servers never
@@ -114,23 +119,28 @@ impl<'a> CertificateState<'a> {
         }
     }
 
-    /// True if no Secret of an adopted incarnation is in this control plane yet.
-    pub(super) fn has_lost_all(&self) -> bool {
-        self.inputs.adopted && self.observed.is_empty()
+    /// True if this control plane has nothing of the identity and the authority in use: the one that made them was lost, and
+    /// this one is new or an older copy. If no Secret is observed at all, the operator may lack the right to list them.
+    pub(super) fn is_lost(&self) -> bool {
+        let Some(used) = &self.used else { return false };
+        let is_of_used = |secret: &&Certificate| {
+            secret.authority == used.authority || secret.holds == Holds::Identity && secret.number == used.identity
+        };
+        (self.inputs.adopted || !self.observed.is_empty()) && !self.observed.iter().any(is_of_used)
     }
 
     /// The number of the next identity. A name never gets another content, even if the Secret was deleted.
     pub(super) fn next_identity(&self) -> u32 {
         let used = self.used.as_ref().map(|used| used.identity);
         let observed = self.of(Holds::Identity).map(|identity| identity.number).max();
-        let is_lost = self.inputs.adopted && observed.is_none();
-        observed.max(used).map_or(1, |number| after(number, is_lost))
+        let is_older = observed.is_some() && observed < used;
+        observed.max(used).map_or(1, |number| after(number, self.is_lost() || is_older))
     }
 
     pub(super) fn make_authority(&self) -> Make {
         let trusted = self.used.as_ref().and_then(|used| used.trust.last().copied());
         let highest = self.observed.iter().map(|secret| secret.authority).max().max(trusted);
-        let number = highest.map_or(1, |number| after(number, self.has_lost_all()));
+        let number = highest.map_or(1, |number| after(number, self.is_lost()));
         self.make(Holds::Authority, number, None)
     }
 }

@@ -61,9 +61,9 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     Ok(Choice { selection: Some(selection), ..kept })
 }
 
-/// False if the ensemble continues a former incarnation, and the operator divided the voters before it knew where they are.
+/// False if the operator takes a reported server list over, and divided the voters before it knew where they are.
 fn divides_as_adopted(known: &Known<'_>, current: &ClusterSelection) -> bool {
-    let adopted = known.reported_list.as_ref().filter(|_| known.is_adopting());
+    let adopted = known.reported_list.as_ref().filter(|_| known.is_adopting() || known.is_restored());
     let divided = with_voters(known, current.clusters().to_vec());
     adopted.is_none()
         || current
@@ -119,7 +119,7 @@ fn current_voters<'a>(known: &'a Known<'_>) -> BTreeMap<&'a str, i32> {
     if known.incarnation.is_next {
         return voters;
     }
-    let written = Some(&known.overrides.ensemble).filter(|list| !list.servers.is_empty());
+    let written = Some(known.newest_list()).filter(|list| !list.servers.is_empty());
     let listed = written.or(known.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
     for server in listed.iter().filter(|server| server.role == Role::Voter) {
         *voters.entry(server.cluster.as_str()).or_default() += 1;

@@ -10,7 +10,7 @@ use crate::rollout::{
     placement,
     rebootstrap::{self, Step},
     recovery::last_generation,
-    reported_list::{in_phase, is_outdated},
+    reported_list::in_phase,
     steps::StepReport,
 };
 use mczk_api::{
@@ -40,7 +40,7 @@ pub(super) fn decide(known: &Known<'_>) -> serde_json::Result<RebootstrapPlan> {
     let object = known.object;
     let declared = placement::placement_hash(object.spec.placement.as_ref())?;
     let inputs = rebootstrap::RebootstrapInputs {
-        list: &known.overrides.ensemble,
+        list: known.newest_list(),
         formed: known.quorum.formed,
         cluster_specs: &known.overrides.cluster_specs,
         recorded: &known.status.clusters,
@@ -65,7 +65,7 @@ pub(super) fn decide(known: &Known<'_>) -> serde_json::Result<RebootstrapPlan> {
 /// True if the server list of a bootstrap is lost and has still to be recovered.
 fn is_lost(known: &Known<'_>) -> bool {
     let reported = || known.reported_list.as_ref().is_some_and(|list| list.phase.is_bootstrap());
-    known.overrides.ensemble.servers.is_empty()
+    (known.overrides.ensemble.servers.is_empty() || known.is_outdated)
         && !known.quorum.formed
         && (known.status_ensemble().is_some() || reported())
 }
@@ -79,11 +79,7 @@ impl RebootstrapPlan {
         let (phase, cause) = match self.step {
             Step::Continue => (None, None),
             Step::Suspend(cause) => (Some(EnsemblePhase::Suspended), Some(cause)),
-            Step::Wait(cause) => {
-                // A user may have restored an older policy.
-                let outdated = is_outdated(&overrides.ensemble, &known.incarnation.id, &known.reports);
-                (outdated.then_some(EnsemblePhase::Suspended), Some(cause))
-            }
+            Step::Wait(cause) => (None, Some(cause)),
             Step::Resume => (Some(EnsemblePhase::Bootstrapping), None),
             Step::Abandon(cause) => (Some(EnsemblePhase::Abandoned), Some(cause)),
             Step::WriteTombstone(clusters, cause) => {

@@ -7,6 +7,7 @@ use crate::rollout::{
     plan::plan_template::PlannedTemplate,
     quorum::ReportedQuorum,
     recovery::{Recovered, recover_cluster_specs, recover_ensemble},
+    reported_list::reported_lists,
     scheduled::Scheduled,
     steps::StepReport,
 };
@@ -14,6 +15,7 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason, server_list},
     mutation::broken,
     tls::EnsembleTls,
+    zookeeper::Ensemble,
 };
 
 /// The OverridePolicy's content, with everything that could be recovered.
@@ -35,25 +37,26 @@ pub(super) fn recover_overrides(
 ) -> serde_json::Result<RecoveredOverrides> {
     let (mut overrides, mut quorum) = (known.overrides.clone(), known.quorum.clone());
     let mut recovered = Recovered::Nothing;
-    if overrides.ensemble.servers.is_empty() {
+    if overrides.ensemble.servers.is_empty() || known.is_outdated {
         let mut clusters = clusters_that_report(known, selection, schedule);
-        clusters.extend(
-            known.clusters_of_adopted().into_iter().filter(|name| !clusters.contains(name)).collect::<Vec<_>>(),
-        );
+        let continued = known.clusters_of_continued().into_iter();
+        clusters.extend(continued.filter(|name| !clusters.contains(name)).collect::<Vec<_>>());
         let naming = known.naming(&planned.spec);
         recovered = recover_ensemble(naming, &known.status, &clusters, &known.reports, tls);
     }
     let all_reported = !matches!(recovered, Recovered::Unreported(_));
-    let report = match (known.cannot_adopt(selection.clusters(), all_reported), recovered) {
+    let report = match (known.cannot_continue(selection.clusters(), all_reported), recovered) {
         (Some(cause), _) => StepReport::Needs(cause),
         (None, Recovered::Nothing) => StepReport::Done,
         (None, Recovered::Ensemble(ensemble)) => {
             // A list that is not of a bootstrap is of an ensemble that formed.
             quorum.formed |= !ensemble.phase.is_bootstrap();
-            overrides.ensemble = server_list::with_hash(*ensemble)?;
+            overrides.ensemble = server_list::with_hash(known.with_all_known(*ensemble))?;
             StepReport::Done
         }
-        (None, Recovered::Unreported(clusters)) => StepReport::Waits(unreported(known, &clusters)),
+        (None, Recovered::Unreported(clusters)) => {
+            StepReport::Waits(known.restored_and_waits(&clusters).unwrap_or_else(|| unreported(known, &clusters)))
+        }
         (None, Recovered::ServerListUnknown) => StepReport::Needs(server_list_unknown()),
     };
     let specs_lost = overrides.cluster_specs.is_empty() || !overrides.damaged.is_empty();
@@ -76,6 +79,21 @@ fn clusters_that_report(
     let Some(schedule) = schedule.filter(|_| known.binding.is_some()) else { return clusters };
     let has_work = |name: &String| schedule.iter().any(|s| s.cluster == *name) || known.has_work(name);
     clusters.into_iter().filter(has_work).collect()
+}
+
+impl Known<'_> {
+    /// A recovered list with what older lists and the status know beside it: the ids that were given out (S4), and the incarnation
+    /// in which the object waited before an adoption.
+    fn with_all_known(&self, list: Ensemble) -> Ensemble {
+        let reported = reported_lists(&self.incarnation.id, &self.reports).filter_map(|list| list.highest_id);
+        let in_status = self.status_ensemble().and_then(|status| status.highest_id);
+        let known = reported.chain(in_status).chain(self.overrides.ensemble.highest_id);
+        let mut former_incarnations = list.former_incarnations;
+        former_incarnations.extend(self.before_adoption());
+        former_incarnations.sort();
+        former_incarnations.dedup();
+        Ensemble { highest_id: known.max().max(list.highest_id), former_incarnations, ..list }
+    }
 }
 
 fn server_list_unknown() -> Cause {

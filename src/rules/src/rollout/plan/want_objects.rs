@@ -38,12 +38,13 @@ pub(super) fn want_objects(
     let apply_again = (!missing.is_empty()).then_some(missing_secrets::INTERVAL);
     let makes_secret = tombstone.is_some() || certificate.is_some();
     let owned = ownership::owned_exports(&overrides.owned, &known.reports);
+    let begins = overrides.preflight.is_some() || !overrides.ensemble.servers.is_empty();
     let content = |spec| Content { spec, records: records.clone(), selection: Some(selection.clone()) };
     Decision {
         request: binding::request(known, &selection, is_other),
         objects: Objects {
             overrides: spec.map_or(ObjectWrite::Leave, |spec| ObjectWrite::Apply(content(spec))),
-            services: services::services(known, &known.naming(&planned.spec), &owned, &missing),
+            services: services::services(known, &known.naming(&planned.spec), (&owned, begins), &missing),
             policy: ObjectWrite::Apply(Propagation { selection, releases: false }),
             template: ObjectWrite::Apply(planned.spec),
             protect_binding: Some(!is_of_deleted_template(known)),

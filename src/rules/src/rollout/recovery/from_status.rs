@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::rollout::{
     report::ClusterReport,
-    reported_list::{newest_reported, reported_epoch, reported_lists},
+    reported_list::{is_outdated, newest_reported},
 };
 use mczk_api::{
     contract::{naming::Naming, server_list::with_hash},
@@ -14,7 +14,7 @@ use mczk_api::{
     zookeeper::{Ensemble, EnsemblePhase, Role, Server},
 };
 
-/// The ensemble that the status describes.
+/// The ensemble that the status describes, unless a report knows a newer list.
 ///
 /// It keeps its epoch if its hash is the one that the status knows. Else it gets a new epoch: two lists must not share one.
 pub(super) fn ensemble(
@@ -25,12 +25,11 @@ pub(super) fn ensemble(
 ) -> Option<Ensemble> {
     let before = status.ensemble.as_ref().filter(|ensemble| ensemble.incarnation == naming.incarnation)?;
     let servers = servers(naming, status);
-    if servers.is_empty() {
+    if servers.is_empty() || is_outdated((Some(before.epoch), before.hash.as_ref()), &before.incarnation, reports) {
         return None;
     }
     let newest = newest_reported(&before.incarnation, reports);
-    let reported_highest = reported_lists(&before.incarnation, reports).filter_map(|list| list.highest_id);
-    let highest_id = servers.iter().map(|server| server.id).chain(reported_highest).max().max(before.highest_id);
+    let highest_id = servers.iter().map(|server| server.id).max().max(before.highest_id);
     let recovered = Ensemble {
         incarnation: Some(before.incarnation.clone()),
         epoch: Some(before.epoch),
@@ -47,10 +46,8 @@ pub(super) fn ensemble(
         tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
         ..Ensemble::default()
     };
-    let reported = reported_epoch(&before.incarnation, reports);
     let same_list = with_hash(recovered.clone()).is_ok_and(|hashed| hashed.hash == before.hash);
-    let keeps_epoch = (reported <= before.epoch && same_list) || broken!(SameEpoch);
-    let epoch = before.epoch.max(reported).saturating_add(i64::from(!keeps_epoch));
+    let epoch = before.epoch.saturating_add(i64::from(!same_list && !broken!(SameEpoch)));
     Some(Ensemble { epoch: Some(epoch), ..recovered })
 }
 
