@@ -35,6 +35,11 @@ impl Api {
         Self::with(config)
     }
 
+    /// A client of a server without encryption.
+    pub(crate) fn plain(url: &str) -> Result<Self> {
+        Self::with(Config::new(url.parse()?))
+    }
+
     fn with(mut config: Config) -> Result<Self> {
         // It fails if the calling program has chosen a provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -66,11 +71,16 @@ impl Api {
         }
     }
 
+    /// Sends a value. Returns the answer.
+    pub(crate) async fn post(&self, path: &str, value: &Value) -> kube::Result<Value> {
+        let body = serde_json::to_vec(value).map_err(kube::Error::SerdeError)?;
+        let request = Request::post(path).header("Content-Type", "application/json").body(body);
+        self.client.request(request.map_err(kube::Error::HttpError)?).await
+    }
+
     /// Creates an object, unless it exists.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
-        let request =
-            Request::post(path).header("Content-Type", "application/json").body(serde_json::to_vec(object)?)?;
-        match self.client.request::<Value>(request).await {
+        match self.post(path, object).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(e) => Err(e).with_context(|| format!("cannot create an object at {path}")),
             Ok(_) => Ok(()),

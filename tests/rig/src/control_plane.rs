@@ -86,7 +86,7 @@ impl Plan {
         Component { name: name.to_owned(), argv, wanted: true, revision: 1, place: cluster.place.clone() }
     }
 
-    fn etcd_url(&self, cluster: &Cluster) -> String {
+    pub(crate) fn etcd_url(&self, cluster: &Cluster) -> String {
         format!("http://{}:{}", cluster.address, self.ports.etcd())
     }
 

@@ -22,6 +22,7 @@ mod join;
 mod karmada;
 mod layout;
 mod lifeline;
+mod loss;
 mod nodes;
 mod pki;
 mod ports;
@@ -403,6 +404,38 @@ impl Rig {
             return Ok(());
         }
         self.plan().join(&self.member(cluster)?).await
+    }
+
+    /// Stops Karmada and throws its data away. Member clusters run on, with everything that Karmada wrote there.
+    ///
+    /// # Errors
+    /// If a component does not end, or etcd does not answer.
+    pub async fn lose_karmada(&self) -> Result<()> {
+        self.plan().lose_karmada().await
+    }
+
+    /// Starts a new Karmada after [`Rig::lose_karmada`], and joins the same member clusters. Returns when all are Ready.
+    ///
+    /// # Errors
+    /// If a component does not start, or a cluster cannot join.
+    pub async fn rebuild_karmada(&self) -> Result<()> {
+        self.plan().rebuild_karmada().await
+    }
+
+    /// Copies Karmada's data into a file, for [`Rig::restore_karmada`]. Like a snapshot of etcd, it may be taken at any time.
+    ///
+    /// # Errors
+    /// If etcd does not answer, or the file cannot be written.
+    pub async fn copy_karmada(&self, file: &Path) -> Result<()> {
+        self.plan().copy_karmada(file).await
+    }
+
+    /// Starts Karmada after [`Rig::lose_karmada`] with an older copy of its data. Returns when all member clusters are Ready.
+    ///
+    /// # Errors
+    /// If the file has no data, etcd does not answer, or a component does not start.
+    pub async fn restore_karmada(&self, file: &Path) -> Result<()> {
+        self.plan().restore_karmada(file).await
     }
 
     fn member(&self, name: &str) -> Result<control_plane::Cluster> {
