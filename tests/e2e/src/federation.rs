@@ -467,6 +467,31 @@ impl Federation {
         self.operator.lock().await.take().context("no operator runs")?.stop().await
     }
 
+    /// Loses Karmada's data, and builds a new control plane with mczk and the same member clusters, which keep everything.
+    ///
+    /// # Errors
+    /// If a part does not end or start.
+    pub async fn rebuild_control_plane(&self) -> Result<()> {
+        self.stop_operator().await?;
+        self.rig.lose_karmada().await?;
+        self.rig.rebuild_karmada().await?;
+        self.register().await?;
+        self.start_operator_patiently().await
+    }
+
+    /// Takes the control plane back to an older copy of Karmada's data. The operator starts after Karmada has read the member
+    /// clusters, as documented.
+    ///
+    /// # Errors
+    /// If a part does not end or start.
+    pub async fn restore_control_plane(&self, copy: &Path) -> Result<()> {
+        self.stop_operator().await?;
+        self.rig.lose_karmada().await?;
+        self.rig.restore_karmada(copy).await?;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        self.start_operator_patiently().await
+    }
+
     /// Checks that the operator runs.
     ///
     /// # Errors

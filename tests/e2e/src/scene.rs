@@ -219,6 +219,16 @@ impl<'a> Scene<'a> {
         Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await?)
     }
 
+    /// Runs a command of `mczk` about an ensemble here: its arguments are the command, the ensemble, and more.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn command(&self, arguments: &[&str]) -> Result<String> {
+        let kubeconfig = self.federation.rig.kubeconfig("karmada").display().to_string();
+        let place = ["--namespace", &self.namespace, "--kubeconfig", &kubeconfig];
+        self.federation.run(&[arguments, &place].concat()).await
+    }
+
     /// Changes the image.
     ///
     /// # Errors

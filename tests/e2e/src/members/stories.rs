@@ -3,8 +3,8 @@
 use super::{
     TWO_NODES, spec,
     steps::{
-        Step, changes, clients, commands, curator, delay, faults, incarnations, kills, network, nodes, policy, secrets,
-        sizes, versions,
+        Step, changes, clients, commands, control_plane, curator, delay, faults, incarnations, kills, network, nodes,
+        policy, secrets, sizes, versions,
     },
 };
 use crate::scene::IMAGE;
@@ -123,6 +123,7 @@ pub const FAULTS: Story = Story {
         faults::CUT_OFF,
         faults::ALL_CUT_OFF,
         faults::LATENCY,
+        control_plane::LOST,
         sizes::LOGS,
         sizes::DELETION,
     ],

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod changes;
+mod control_plane;
 mod deletions;
 mod deployments;
 mod elections;
@@ -159,4 +160,19 @@ pub const ALL: &[Scenario] = &[
         "a cluster that is down is named, and is the last of the order, or left out; its voters go to no other cluster"
     ),
     scenario!(Alone, rest::no_writes, "at rest an operator starts, and writes nothing for 60 s, or E2E_REST_SECONDS"),
+    scenario!(
+        Alone,
+        control_plane::restored,
+        "Karmada's data come back from an older copy: the operator follows the newest server list, and reuses no id"
+    ),
+    scenario!(
+        Alone,
+        control_plane::adopted,
+        "Karmada's data are lost: the ensemble that is created again waits, and continues the servers that live"
+    ),
+    scenario!(
+        Alone,
+        control_plane::declared_over,
+        "Karmada's data are lost, and the former incarnation is declared over: another one begins, all volumes stay"
+    ),
 ];

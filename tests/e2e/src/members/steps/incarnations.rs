@@ -224,7 +224,7 @@ impl StoryContext<'_> {
     }
 
     /// The incarnation in the status.
-    async fn incarnation(&self) -> Result<Option<String>> {
+    pub(super) async fn incarnation(&self) -> Result<Option<String>> {
         Ok(self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.incarnation))
     }
 

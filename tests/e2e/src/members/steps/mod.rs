@@ -10,6 +10,7 @@ macro_rules! step {
 pub(super) mod changes;
 pub(super) mod clients;
 pub(super) mod commands;
+pub(super) mod control_plane;
 pub(super) mod curator;
 pub(super) mod delay;
 pub(super) mod faults;

@@ -91,7 +91,7 @@ impl StoryContext<'_> {
         self.nothing_rolled().await
     }
 
-    fn in_namespace<'b>(&'b self, arguments: &[&'b str]) -> Vec<&'b str> {
+    pub(super) fn in_namespace<'b>(&'b self, arguments: &[&'b str]) -> Vec<&'b str> {
         [arguments, &["-n", &self.scene.namespace]].concat()
     }
 
