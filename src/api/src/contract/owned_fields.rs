@@ -5,13 +5,20 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-/// The path of the first wanted member that a live value does not hold. Members that the API server added are no difference.
-/// Lists must have the same items in the same order, and a path ends at a list. `same` decides whether two texts have one meaning.
+/// Members that count as a whole: one more label selects fewer pods. The API server adds nothing to them.
+const SELECTORS: [&str; 4] = ["selector", "podSelector", "namespaceSelector", "labelSelector"];
+
+/// The path of the first wanted member that a live value does not hold. Members that the API server added are no difference,
+/// except in selectors. Lists must have the same items in the same order, and a path ends at a list. `same` decides whether two texts have one meaning.
 pub fn differing_path(live: &Value, wanted: &Value, same: fn(&str, &str) -> bool) -> Option<Vec<String>> {
     let is_same = match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
             return wanted.iter().find_map(|(key, value)| {
-                let rest = differing_path(live.get(key).unwrap_or(&Value::Null), value, same)?;
+                let live = live.get(key).unwrap_or(&Value::Null);
+                if SELECTORS.contains(&key.as_str()) {
+                    return (live != value).then(|| vec![key.clone()]);
+                }
+                let rest = differing_path(live, value, same)?;
                 Some([vec![key.clone()], rest].concat())
             });
         }
@@ -51,6 +58,16 @@ mod tests {
         assert!(!holds(&json!({ "a": { "x": 2 } })));
         assert!(!holds(&json!({ "list": [] })));
         assert!(!holds(&json!({ "cpu": "0.5" })));
+    }
+
+    /// Such a Service selects no server: its clients lost the ensemble, and nothing reverted it.
+    #[test]
+    fn a_label_that_another_client_adds_to_a_selector_is_a_difference() {
+        let wanted = json!({ "spec": { "selector": { "app": "zk" } } });
+        let path = |live: &Value| differing_path(live, &wanted, |live, wanted| live == wanted);
+        assert_eq!(path(&json!({ "spec": { "selector": { "app": "zk" }, "type": "ClusterIP" } })), None);
+        let narrower = path(&json!({ "spec": { "selector": { "app": "zk", "other": "x" } } }));
+        assert_eq!(narrower.unwrap(), ["spec", "selector"]);
     }
 
     #[test]
