@@ -22,6 +22,7 @@ use mczk_api::{
         cluster::Cluster,
         policy::{self, OverridePolicySpec, OverrideRule},
     },
+    pod::{TaintEffect, Toleration},
 };
 
 /// Group and version of Karmada's ServiceExport and ServiceImport.
@@ -101,9 +102,11 @@ fn import(known: &Known<'_>, name: &str) -> Writes {
         .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }))
         .collect::<Vec<_>>();
     let import = json!({ "type": "ClusterSetIP", "ports": ports });
+    // The user names these clusters: a taint takes no Service from their clients.
+    let tolerations = [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all);
     let placed = json!({
         "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": name }],
-        "placement": { "clusterAffinity": { "clusterNames": clusters } }
+        "placement": { "clusterAffinity": { "clusterNames": clusters }, "clusterTolerations": tolerations }
     });
     let import = write(known, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
     let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));

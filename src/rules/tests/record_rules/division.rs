@@ -162,3 +162,58 @@ fn an_ensemble_is_not_ready_while_its_newest_spec_has_no_schedule() {
     world.settle();
     assert_eq!(world.condition("Ready"), "True Serving");
 }
+
+/// An eviction is no change of the declaration: each selected cluster keeps its voters.
+#[rstest]
+#[case::by_the_operator(None, &[("m1", 2), ("m2", 2), ("m3", 1)], &[("m1", 3), ("m3", 2)], "m1 3, m3 2 instead of m1 2, m2 2, m3 1")]
+#[case::duplicated(
+    Some("Duplicated"), &[("m1", 1), ("m2", 1), ("m3", 1)], &[("m1", 1), ("m3", 1)], "m1 1, m3 1 instead of m1 1, m2 1, m3 1",
+)]
+fn an_evicted_cluster_keeps_its_voters(
+    #[case] kind: Option<&str>,
+    #[case] placed: &[(&str, i32)],
+    #[case] left: &[(&str, i32)],
+    #[case] expected: &str,
+) {
+    let mut placement = among("m1,m2,m3");
+    if let Some(kind) = kind {
+        placement["replicaScheduling"] = json!({ "replicaSchedulingType": kind });
+    }
+    let replicas = if kind.is_some() { 1 } else { 5 };
+    let mut world = World::new(&json!({ "replicas": replicas, "placement": placement }));
+    world.place(placed);
+    world.settle();
+    let ids = world.ids();
+    world.place(left);
+    binding(&mut world).spec.graceful_eviction_tasks = vec![GracefulEvictionTask { from_cluster: "m2".to_owned() }];
+    world.pass();
+    assert_eq!(world.condition("Scheduled"), "False OtherDivision");
+    let message = format!(
+        "Karmada placed {expected}. It does so because it is evicting cluster m2: see gracefulEvictionTasks of the \
+         ResourceBinding. The operator asks Karmada to schedule again until the cluster is back"
+    );
+    assert_eq!(world.message("Scheduled"), message);
+    // The eviction has ended, and Karmada moves nothing back by itself.
+    world.run();
+    assert_eq!(world.ids(), ids);
+    world.wait(30);
+    assert_eq!(world.pass().reschedule, Some(world.now));
+    world.place(placed);
+    world.settle();
+    assert_eq!((world.condition("Scheduled").as_str(), world.ids()), ("True Placed", ids));
+}
+
+/// The user names these clusters: a taint that moves replicas elsewhere takes no Service from their clients.
+#[test]
+fn taints_take_no_import_from_a_named_cluster() {
+    let mut world = World::new(&json!({ "network": { "mode": "MCS", "importClusters": ["m4"] } }));
+    world.settle();
+    let (_, policy) = world.observed.services.iter().find(|(key, _)| key.ends_with(".import")).unwrap();
+    let effects: Vec<_> = policy["spec"]["placement"]["clusterTolerations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|toleration| toleration["effect"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(effects, ["NoExecute", "NoSchedule"]);
+}

@@ -24,7 +24,10 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk_api::{
     contract::{certificate_names::Holds, conditions::Reason, labels, server_list},
-    karmada::{CONFLICT_RESOLUTION, resource_binding::ResourceBinding},
+    karmada::{
+        CONFLICT_RESOLUTION,
+        resource_binding::{GracefulEvictionTask, ResourceBinding},
+    },
     multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
     mutation::Mutation,
     zookeeper::{EnsemblePhase, ZooKeeperSpec},

@@ -87,7 +87,9 @@ fn a_first_deployment_waits_for_a_settled_binding() {
 #[test]
 fn duplicated_places_all_replicas_in_each_cluster() {
     let mut world = World::new(&json!({
-        "replicas": 1, "placement": { "replicaScheduling": { "replicaSchedulingType": "Duplicated" } }
+        "replicas": 1, "placement": {
+            "clusterAffinity": { "exclude": ["m4"] }, "replicaScheduling": { "replicaSchedulingType": "Duplicated" }
+        }
     }));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     world.settle();

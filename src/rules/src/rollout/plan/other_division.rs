@@ -1,20 +1,20 @@
 //! Karmada's division of the voters, if the operator does not accept it.
 //!
-//! Karmada leaves out a cluster that is not Ready, gives its replicas to the others, and moves nothing back later.
+//! Karmada leaves out a cluster that is not Ready or that it evicts, gives its replicas to the others, and moves nothing back
+//! later.
 
 use std::collections::BTreeMap;
 
-use crate::rollout::{cluster_selection::ClusterSelection, known::Known, scheduled::Scheduled};
+use crate::rollout::{cluster_selection::ClusterSelection, known::Known, placement::duplicated, scheduled::Scheduled};
 use mczk_api::contract::{cause::Cause, conditions::Reason, server_list::majority};
 
-/// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
-/// the schedule stands, unless a cluster that is not Ready is the reason why another one gets a majority.
+/// Why the operator does not accept a settled schedule: it has decided other numbers, or each selected cluster has to get the
+/// same one. If the user says how Karmada divides, the schedule stands, unless a cluster that is not Ready is the reason why
+/// another one gets a majority.
 pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, schedule: &[Scheduled]) -> Option<Cause> {
     let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
     let absent = absent(known, selection);
-    // A crash between two writes may leave a template with another number of voters than the division is for.
-    let is_for = |voters: &BTreeMap<&str, i32>| voters.values().sum::<i32>() == placed.values().sum::<i32>();
-    let Some(decided) = selection.voters().filter(is_for) else {
+    let Some(decided) = decided(selection, &placed) else {
         let holder = new_majority(known, &placed).filter(|_| absent.is_some())?;
         let message = format!(
             "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. To continue without it, remove it from spec.placement",
@@ -26,12 +26,34 @@ pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, sc
     if placed == decided {
         return None;
     }
-    let remedy = absent.map_or_else(
-        || "The operator has asked Karmada to schedule again".to_owned(),
-        |absent| format!("It does so because {absent}. The operator waits for it. To continue without it, remove it from spec.placement"),
-    );
+    let remedy = match (absent, evicted(known, selection)) {
+        (Some(absent), _) => format!(
+            "It does so because {absent}. The operator waits for it. To continue without it, remove it from spec.placement"
+        ),
+        (None, Some(name)) => format!(
+            "It does so because it is evicting cluster {name}: see gracefulEvictionTasks of the ResourceBinding. The operator asks Karmada to schedule again until the cluster is back"
+        ),
+        (None, None) => "The operator has asked Karmada to schedule again".to_owned(),
+    };
     let message = format!("Karmada placed {} instead of {}. {remedy}", listed(&placed), listed(&decided));
     Some(Cause { reason: Reason::OtherDivision, message })
+}
+
+/// The voters that each cluster has to get, unless Karmada decides that.
+fn decided<'a>(selection: &'a ClusterSelection, placed: &BTreeMap<&str, i32>) -> Option<BTreeMap<&'a str, i32>> {
+    if duplicated(Some(&selection.placement)) {
+        let each = placed.values().next().copied().unwrap_or_default();
+        return Some(selection.clusters().iter().map(|name| (name.as_str(), each)).collect());
+    }
+    // A crash between two writes may leave a template with another number of voters than the division is for.
+    let is_for = |voters: &BTreeMap<&str, i32>| voters.values().sum::<i32>() == placed.values().sum::<i32>();
+    selection.voters().filter(is_for)
+}
+
+/// The first selected cluster that Karmada is evicting.
+fn evicted<'a>(known: &Known<'_>, selection: &'a ClusterSelection) -> Option<&'a String> {
+    let tasks = &known.binding?.spec.graceful_eviction_tasks;
+    selection.clusters().iter().find(|name| tasks.iter().any(|task| task.from_cluster == **name))
 }
 
 /// The first selected cluster that is not Ready, as a clause.
