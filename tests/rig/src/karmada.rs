@@ -71,11 +71,11 @@ impl Plan {
         flags.extend([
             "--leader-elect=false".into(),
             "--cluster-monitor-grace-period=20s".into(),
-            // Without this flag, a NoExecute taint evicts nothing.
+            // Without this flag and the gate, a NoExecute taint evicts nothing.
             "--enable-no-execute-taint-eviction=true".into(),
+            self.gates().unwrap_or_else(|| "--feature-gates=Failover=true".to_owned()),
         ]);
         flags.extend(probes(&self.karmada(), self.ports.controllers_probes()));
-        flags.extend(self.gates());
         self.karmada_component("karmada-controller-manager", flags)
     }
 
