@@ -15,6 +15,9 @@ mod program;
 const OPERATOR: (&str, &str) = ("mczk", "operator");
 const AGENT: (&str, &str) = ("mczk-agent", "agent");
 
+/// Times of the election.
+const LEASE: &str = "lease.durationSeconds=60,lease.renewDeadlineSeconds=40,lease.retryPeriodSeconds=5";
+
 fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
     let tools = rig::tools(None).expect("the rig has built the tools");
     let chart = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("charts").join(chart);
@@ -57,6 +60,8 @@ fn the_manifest_of_the_operator_is_current() {
 #[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=[::]:9000"])]
 #[case(OPERATOR, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
 #[case(AGENT, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
+#[case(OPERATOR, LEASE, &["--lease-duration-seconds=60", "--lease-renew-deadline-seconds=40", "--lease-retry-period-seconds=5"])]
+#[case(AGENT, LEASE, &["--lease-duration-seconds=60", "--lease-renew-deadline-seconds=40", "--lease-retry-period-seconds=5"])]
 #[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
 fn the_program_has_every_flag_of_a_chart(
     #[case] (chart, subcommand): (&str, &str),
@@ -386,8 +391,8 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 }
 
 #[rstest]
-#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "install.waitSeconds=-1", "webhook.certificateIssuer=company", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
-#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository=", "otlpEndpoint=collector:4317"])]
+#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "install.waitSeconds=-1", "webhook.certificateIssuer=company", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "lease.durationSeconds=0", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
+#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository=", "otlpEndpoint=collector:4317", "lease.retryPeriodSeconds=often"])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

@@ -16,7 +16,7 @@ use crate::{
         interpreter::Endpoint,
         pods::{PodSettings, TolerationText},
     },
-    terminal::{connection::Connection, error::Error, host_connection::HostConnection},
+    terminal::{connection::Connection, error::Error, host_connection::HostConnection, lease_timing::LeaseTiming},
 };
 
 /// The cluster of the operator.
@@ -129,17 +129,24 @@ pub(super) struct PodFlags {
     /// Taint that the pods of operator and agents tolerate: KEY[=VALUE][:EFFECT]; several with commas
     #[arg(long = "toleration", env = "MCZK_TOLERATIONS", value_name = "TAINT", value_delimiter = ',')]
     tolerations: Vec<TolerationText>,
+    /// Of operators and agents alike.
+    #[command(flatten)]
+    lease: LeaseTiming,
 }
 
 impl PodFlags {
     /// The settings of the operator's pods.
-    pub(super) fn settings(&self, image: String) -> PodSettings {
-        PodSettings {
+    ///
+    /// # Errors
+    /// As [`LeaseTiming::timing`].
+    pub(super) fn settings(&self, image: String) -> Result<PodSettings, Error> {
+        Ok(PodSettings {
             image,
+            lease: Some(self.lease.timing()?),
             pull_secrets: self.pull_secret.iter().cloned().collect(),
             tolerations: self.tolerations.iter().map(|text| text.0.clone()).collect(),
             ..PodSettings::default()
-        }
+        })
     }
 }
 
@@ -160,10 +167,13 @@ pub(super) struct AgentFlags {
 
 impl AgentFlags {
     /// The agents.
-    pub(super) fn agents(&self, image: String, pods: &PodFlags) -> Agents {
+    ///
+    /// # Errors
+    /// As [`PodFlags::settings`].
+    pub(super) fn agents(&self, image: String, pods: &PodFlags) -> Result<Agents, Error> {
         let map = |list: &[(String, String)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (requests, limits) = (map(&self.agent_requests), map(&self.agent_limits));
-        Agents { pods: PodSettings { requests, limits, ..pods.settings(image) }, secrets: Vec::new() }
+        Ok(Agents { pods: PodSettings { requests, limits, ..pods.settings(image)? }, secrets: Vec::new() })
     }
 }
 

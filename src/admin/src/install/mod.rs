@@ -187,7 +187,7 @@ impl Install {
             certificate_secret: self.certificate.secret_name().to_owned(),
             dashboard: self.dashboard,
             start,
-            pods: self.pods.settings(self.image()),
+            pods: self.pods.settings(self.image())?,
         };
         for object in host_objects::objects(&settings)? {
             steps.apply(&place.host, &object).await?;
@@ -249,7 +249,7 @@ impl Install {
         if self.agents.without_agents {
             return Ok(());
         }
-        let mut agents = self.agents.agents(self.member_image(), &self.pods);
+        let mut agents = self.agents.agents(self.member_image(), &self.pods)?;
         agents.secrets.extend(secret);
         karmada::agents(&place.karmada, agents, steps).await
     }

@@ -6,6 +6,7 @@ use json_patch::merge;
 use serde_json::{Value, json};
 
 use mczk_api::pod::Toleration;
+use mczk_runtime::election::rule::Timing;
 
 /// What users choose of a Deployment's pods. Empty fields leave the manifest as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +21,8 @@ pub struct PodSettings {
     pub requests: BTreeMap<String, String>,
     /// Limits of resources.
     pub limits: BTreeMap<String, String>,
+    /// Times of the election.
+    pub(crate) lease: Option<Timing>,
 }
 
 /// Labels of the namespace of mczk: a cluster admits no pod there that needs more rights than the pods of mczk.
@@ -39,6 +42,15 @@ pub(super) fn configure(deployment: &mut Value, settings: &PodSettings) {
     }
     let Some(container) = pod.pointer_mut("/containers/0") else { return };
     merge(container, &json!({ "image": settings.image }));
+    let arguments = container.get_mut("args").and_then(Value::as_array_mut);
+    for (arguments, timing) in arguments.into_iter().zip(settings.lease) {
+        let flags = [
+            ("duration", timing.duration),
+            ("renew-deadline", timing.renew_deadline),
+            ("retry-period", timing.retry_period),
+        ];
+        arguments.extend(flags.map(|(name, time)| json!(format!("--lease-{name}-seconds={}", time.as_secs()))));
+    }
     for (field, quantities) in [("requests", &settings.requests), ("limits", &settings.limits)] {
         if !quantities.is_empty() {
             merge(container, &json!({ "resources": { field: quantities } }));
@@ -114,6 +126,22 @@ mod tests {
         for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
             assert!(pod.get(field).is_none(), "{field}");
         }
+    }
+
+    /// The manifests pass no times, because a program refuses a flag that it gets twice.
+    #[rstest]
+    #[case(include_str!("../../../../manifests/agent.yaml"))]
+    #[case(include_str!("../../../../manifests/operator.yaml"))]
+    fn the_times_of_the_election_reach_the_program(#[case] manifest: &str) {
+        let objects = mczk_api::yaml::read(manifest).unwrap();
+        let mut deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        configure(&mut deployment, &PodSettings { lease: Some(Timing::default()), ..PodSettings::default() });
+        let arguments = deployment.pointer("/spec/template/spec/containers/0/args").unwrap().as_array().unwrap();
+        let times: Vec<&str> =
+            arguments.iter().filter_map(Value::as_str).filter(|flag| flag.starts_with("--lease-")).collect();
+        let expected =
+            ["--lease-duration-seconds=15", "--lease-renew-deadline-seconds=10", "--lease-retry-period-seconds=2"];
+        assert_eq!(times, expected);
     }
 
     #[test]

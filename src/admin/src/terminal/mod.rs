@@ -7,6 +7,7 @@ pub mod error;
 pub(crate) mod field_changes;
 pub(crate) mod findings_text;
 pub(crate) mod host_connection;
+pub mod lease_timing;
 pub mod output;
 pub mod proxy;
 pub mod run;

@@ -14,8 +14,9 @@ use crate::{
 
 /// Time between two reads.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The longest time for which a holder may be silent: more than a Lease of an operator lasts by default.
-const LONGEST: Duration = Duration::from_secs(20);
+/// The longest time for which a holder may be silent: four times as long as a Lease of an operator lasts by default. Users may
+/// choose a longer one. A holder renews it at least once in half of its duration.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Reads the Lease until its holder renews it, at most as long as it lasts. Clocks of two machines are never compared.
 pub(super) async fn lease(client: &Client, reader: &BoundedReader) -> Read<Option<LeaseState>> {
