@@ -24,6 +24,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::StatefulSet,
+        coordination::v1::Lease,
         core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
         events::v1::Event,
         rbac::v1::ClusterRole,
@@ -318,7 +319,18 @@ async fn one_of_two_agents_acts() {
     one.release().await.unwrap();
     // After a release the other agent does not wait until the lease expires.
     assert_eq!(timeout(PATIENCE, second.begins(None)).await.unwrap(), 2);
+    let leases: Api<Lease> = Api::namespaced(server.client.clone(), "mczk-system");
+    let acquired = async || leases.get("mczk-agent").await.unwrap().spec.unwrap().acquire_time.unwrap();
+    let first = acquired().await;
+    let events: Api<Event> = Api::namespaced(server.client.clone(), "mczk-system");
+    wait_for("an event names each leader", async || {
+        let mut notes: Vec<_> = all(&events).await.into_iter().filter_map(|event| event.note).collect();
+        notes.sort();
+        notes == ["one became leader", "two became leader"]
+    })
+    .await;
     assert!(timeout(Duration::from_secs(4), second.ended(2)).await.is_err(), "the lease is held");
+    assert_eq!(acquired().await, first, "a renewal is no takeover");
 }
 
 /// Why a write of the agent may reach an object that has changed since the agent read it, or another object of its name.

@@ -15,6 +15,11 @@ const WEBHOOK: &str = "
 The operator that leads publishes the warning `CertificateExpires` once a day. It is about the
 ResourceInterpreterWebhookConfiguration `mczk` if the certificate of the webhook expires soon. It is about the service
 account `mczk-operator` if the operator cannot renew its token. The message names the date and the action.
+
+## Elections
+
+Each operator or agent that begins to lead publishes the event `LeaderElection` about its Lease: `IDENTITY became leader`.
+The identity begins with the name of the pod.
 ";
 
 pub fn page() -> String {

@@ -17,8 +17,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{ObjectMeta, PostParams},
+    runtime::events::{Event, Reporter},
 };
 use tokio::{
     sync::watch,
@@ -33,11 +34,18 @@ use self::leadership::Term;
 pub use self::metrics::Metrics;
 use self::rule::{Candidacy, Request, Stored, Timing, Write};
 use crate::{
+    event_queue::{self, Publisher, Queue},
     failure::{is_conflict, is_not_found},
     jitter::jittered,
     shutdown::{self, Shutdown, Trigger},
 };
-use mczk_api::{contract::naming::namespaced, term};
+use mczk_api::{
+    contract::{event_reasons::Severity, naming::namespaced},
+    term,
+};
+
+/// Reason of the event about a Lease that names its next holder: that of Kubernetes' own components.
+const REASON: &str = "LeaderElection";
 
 /// Namespace and name of a Lease, as `NAMESPACE/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +82,14 @@ impl Candidate {
         let (sender, term) = watch::channel(None);
         let above = watch::Sender::new(0);
         let (stop, stopped) = shutdown::channel();
+        let reporter = Reporter { controller: lease.name.clone(), instance: Some(identity.to_owned()) };
         let election = Election {
+            events: event_queue::start(client.clone(), reporter),
             api: Api::namespaced(client, &lease.namespace),
             lease,
             timing,
             candidacy: Candidacy::new(identity.to_owned(), timing),
+            acquired: None,
             term: sender,
             above: above.subscribe(),
             fails: false,
@@ -109,6 +120,10 @@ struct Election {
     lease: LeaseName,
     timing: Timing,
     candidacy: Candidacy,
+    /// The last term that this candidate wrote, and when it wrote it first.
+    acquired: Option<(i32, MicroTime)>,
+    /// No election waits until an event is stored.
+    events: (Queue, Publisher),
     term: watch::Sender<Option<Term>>,
     above: watch::Receiver<i32>,
     /// True if the last attempt failed.
@@ -216,7 +231,11 @@ impl Election {
     }
 
     /// Writes the Lease; returns its new version.
-    async fn write(&self, write: &Write) -> kube::Result<String> {
+    async fn write(&mut self, write: &Write) -> kube::Result<String> {
+        // For people, as `renewTime`. No candidate reads them.
+        let now = MicroTime(Timestamp::now());
+        let before = self.acquired.clone().filter(|(term, _)| *term == write.term);
+        let (_, acquired) = before.clone().unwrap_or((write.term, now.clone()));
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(self.lease.name.clone()),
@@ -226,8 +245,8 @@ impl Election {
             spec: Some(LeaseSpec {
                 holder_identity: Some(write.holder.clone().unwrap_or_default()),
                 lease_duration_seconds: Some(in_seconds(self.timing.duration)),
-                // For people. No candidate reads it.
-                renew_time: Some(MicroTime(Timestamp::now())),
+                acquire_time: Some(acquired.clone()),
+                renew_time: Some(now),
                 lease_transitions: Some(write.term),
                 ..LeaseSpec::default()
             }),
@@ -237,6 +256,11 @@ impl Election {
             Some(_) => self.api.replace(&self.lease.name, &params, &lease).await?,
             None => self.api.create(&params, &lease).await?,
         };
+        self.acquired = Some((write.term, acquired));
+        if let Some(holder) = write.holder.as_ref().filter(|_| before.is_none()) {
+            let event = event_queue::event(Severity::Normal, REASON, &format!("{holder} became leader"));
+            self.events.0.put(Event { action: "Acquire".to_owned(), ..event }, written.object_ref(&()));
+        }
         Ok(written.metadata.resource_version.unwrap_or_default())
     }
 }

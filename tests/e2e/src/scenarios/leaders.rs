@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
+use kube::{Api, api::ListParams};
 
 use super::faults::{SECOND, deployed};
 use crate::{
@@ -96,6 +98,7 @@ pub(super) fn time() -> Duration {
 
 pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
     let changes = number();
+    let former = elected(federation).await?.len();
     federation.stop_operator().await?;
     let (log, begin) = (federation.rig.audit_log(), audit::end(&federation.rig.audit_log())?);
     // Karmada calls the webhook at one address.
@@ -151,9 +154,46 @@ pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
         let longest = of_kind.clone().max().copied().unwrap_or_default();
         println!("leaders: {} {kind}: another one acts after at most {longest:.1?}", of_kind.count());
     }
+    let notes = elected(federation).await?;
+    let number = notes.len() - former;
+    ensure!(number >= times.len(), "{number} events of {} elections: {notes:?}", times.len());
+    let holder = in_lease(federation).await?;
+    ensure!(notes.contains(&format!("{holder} became leader")), "no event names {holder}: {notes:?}");
     for candidate in pair {
         candidate.process.stop().await?;
     }
     webhook.stop().await?;
     federation.start_operator().await
+}
+
+/// What the events about the Lease say.
+async fn elected(federation: &Federation) -> Result<Vec<String>> {
+    let (namespace, name) = LEASE.split_once('/').context("the lease has no namespace")?;
+    let events: Api<Event> = Api::namespaced(federation.karmada.clone(), namespace);
+    let of_lease = |event: &Event| {
+        let about = event.regarding.as_ref();
+        event.reason.as_deref() == Some("LeaderElection")
+            && about.is_some_and(|about| about.kind.as_deref() == Some("Lease") && about.name.as_deref() == Some(name))
+    };
+    let found = events.list(&ListParams::default()).await?.into_iter().filter(of_lease);
+    Ok(found.filter_map(|event| event.note).collect())
+}
+
+/// Checks what users see in the Lease: times that came by flags, and a begin of the term that no renewal changes. Returns the
+/// holder.
+async fn in_lease(federation: &Federation) -> Result<String> {
+    let (namespace, name) = LEASE.split_once('/').context("the lease has no namespace")?;
+    let leases: Api<Lease> = Api::namespaced(federation.karmada.clone(), namespace);
+    let spec = || async { leases.get(name).await?.spec.context("the Lease is empty") };
+    let first = spec().await?;
+    let [duration, _, retry] = lease_seconds();
+    ensure!(first.lease_duration_seconds == Some(i32::try_from(duration)?), "the flags did not arrive: {first:?}");
+    tokio::time::sleep(Duration::from_secs(2 * retry + 1)).await;
+    let second = spec().await?;
+    ensure!(first.renew_time < second.renew_time, "it is not renewed: {first:?}, then {second:?}");
+    let acquired = (&first.acquire_time, &first.holder_identity, first.lease_transitions);
+    ensure!(first.acquire_time.is_some() && first.acquire_time <= first.renew_time, "acquired: {acquired:?}");
+    let now = (&second.acquire_time, &second.holder_identity, second.lease_transitions);
+    ensure!(acquired == now, "a renewal changed {acquired:?} to {now:?}");
+    second.holder_identity.context("the Lease has no holder")
 }
