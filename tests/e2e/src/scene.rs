@@ -20,7 +20,8 @@ use mczk_api::{
         naming::{binding_name, policy_name},
     },
     karmada::{DELETION_PROTECTION, work::BINDING_NAME},
-    multiclusterzookeeper::{Record, RecordStatus},
+    multiclusterzookeeper::{MultiClusterZooKeeperSpec, Record, RecordStatus},
+    placement::ReplicaSchedulingType,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -364,7 +365,12 @@ impl<'a> Scene<'a> {
             let running: BTreeMap<String, ZooKeeper> =
                 objects.into_iter().filter(|(_, o)| o.spec.spec_hash.is_some() && o.spec.replicas > 0).collect();
             let total: i32 = running.values().map(|o| o.spec.replicas).sum();
-            ensure!(total == declared.replicas, "{total} replicas in all member clusters");
+            let expected = if is_duplicated(&declared) {
+                declared.replicas * i32::try_from(running.len())?
+            } else {
+                declared.replicas
+            };
+            ensure!(total == expected, "{total} replicas in all member clusters");
             let hashes: Vec<_> = running.values().map(|o| o.spec.ensemble.hash.clone()).collect();
             ensure!(
                 hashes.windows(2).all(|pair| pair.first() == pair.last()),
@@ -508,6 +514,12 @@ fn belongs(object: &str, ensemble: &str) -> bool {
     object == ensemble
         || object == policy_name(ensemble)
         || object.strip_prefix(ensemble).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// True if each cluster gets the whole number of voters.
+fn is_duplicated(spec: &MultiClusterZooKeeperSpec) -> bool {
+    let scheduling = spec.placement.as_ref().and_then(|placement| placement.replica_scheduling.as_ref());
+    scheduling.and_then(|scheduling| scheduling.replica_scheduling_type) == Some(ReplicaSchedulingType::Duplicated)
 }
 
 /// True if the last record is Ready, for the newest generation, and the operator waits for nothing.

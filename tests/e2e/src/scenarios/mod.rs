@@ -1,12 +1,16 @@
 //! The scenarios. Each makes one change or fault in a federation, and checks the result.
 
 mod by_hand;
+mod by_hand_in_members;
 mod changes;
 mod control_plane;
 mod deletions;
 mod deployments;
+mod divisions;
 mod elections;
+mod evictions;
 mod faults;
+mod growth;
 mod leaders;
 mod rest;
 
@@ -128,6 +132,22 @@ pub const ALL: &[Scenario] = &[
         by_hand::status_wiped,
         "the operator recovers a status that is removed by hand, and no record begins"
     ),
+    scenario!(
+        Beside,
+        by_hand_in_members::member_edited,
+        "Karmada and the agent revert edits and deletions in a member, and no server restarts"
+    ),
+    scenario!(
+        Beside,
+        evictions::tainted,
+        "a taint evicts nothing of an ensemble, and an eviction by force moves no voter"
+    ),
+    scenario!(
+        Beside,
+        divisions::by_karmada,
+        "Karmada divides the voters: Duplicated, Aggregated and by room, which must exist; later nothing moves"
+    ),
+    scenario!(Beside, growth::volumes_grow, "volumes grow one after another, in use, and so do those of new servers"),
     scenario!(Beside, deletions::deleted, "a deletion leaves nothing in member clusters and control plane"),
     scenario!(Beside, deletions::deleted_while_rolling, "a deletion during a rollout leaves nothing"),
     scenario!(
