@@ -4,6 +4,7 @@
 
 mod authority;
 mod firewall;
+mod health;
 mod power_loss;
 #[path = "../program/mod.rs"]
 mod program;

@@ -71,7 +71,11 @@ fn with_tls_between_servers() {
     db.autocreate=false
     quorumListenOnAllIPs=true
     4lw.commands.whitelist=srvr,mntr,conf,ruok
-    admin.enableServer=false
+    admin.enableServer=true
+    admin.serverAddress=127.0.0.1
+    admin.serverPort=7001
+    admin.snapshot.enabled=false
+    admin.restore.enabled=false
     metricsProvider.httpHost=0.0.0.0
     metricsProvider.httpPort=7000
     sslQuorum=true
@@ -111,7 +115,11 @@ fn with_tls_for_clients_and_settings_of_users() {
     db.autocreate=false
     quorumListenOnAllIPs=true
     4lw.commands.whitelist=srvr,mntr,conf,ruok
-    admin.enableServer=false
+    admin.enableServer=true
+    admin.serverAddress=127.0.0.1
+    admin.serverPort=7001
+    admin.snapshot.enabled=false
+    admin.restore.enabled=false
     metricsProvider.httpHost=0.0.0.0
     metricsProvider.httpPort=7000
     serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
@@ -149,7 +157,7 @@ fn refusal(name: &str, value: &str) -> Option<String> {
 #[case("quorum.auth.enableSasl", "servers authenticate each other by tls.quorum")]
 #[case("quorum.auth.kerberos.servicePrincipal", "servers authenticate each other by tls.quorum")]
 #[case("metricsProvider.httpHost", "the operator manages")]
-#[case("admin.commandURL", "it has no effect")]
+#[case("admin.commandURL", "the operator manages")]
 #[case("jute.maxbuffer.extrasize", "set jute.maxbuffer in template.zooCfg")]
 #[case("testingonly.initialZxid", "acknowledged writes")]
 #[case("znode.container.maxPerMinute", "set it in jvmFlags, as -DNAME=VALUE")]
@@ -260,7 +268,7 @@ fn flags_of_users_come_first() {
 #[case("-Dzookeeper.extendedTypesEnabled=true", "set it in template.zooCfg")]
 #[case("-Dzookeeper.leader.nodelay=false", "set it in jvmFlags, as -DNAME=VALUE")]
 #[case("-Dreadonlymode.enabled=true", "a session would no longer prove")]
-#[case("-Dzookeeper.admin.enableServer=true", "it has no effect")]
+#[case("-Dzookeeper.admin.enableServer=true", "the operator manages this setting")]
 fn a_flag_is_refused_with_its_remedy(#[case] flag: &str, #[case] why: &str) {
     let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
     let error = jvm_flags(&paths(), &config).unwrap_err();

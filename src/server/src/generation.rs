@@ -9,7 +9,7 @@ use tracing::error;
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
-    four_letter_words,
+    admin_server,
     refusal::PortRefusal,
     session::{OBSERVE_TIMEOUT, Sessions, if_node_exists, within},
     shared_znodes::ensure_folder,
@@ -42,10 +42,10 @@ impl Generation {
         if self.raised.is_some_and(|raised| now.duration_since(raised) < INTERVAL) {
             return false;
         }
-        let words = four_letter_words::ask(server.client_address()).await;
-        self.applied.extend(words.zxid.filter(|zxid| zxid & COUNTER != 0).map(|zxid| (now, zxid)));
+        let zxid = admin_server::ask(server.options.paths.own_address()).await.zxid;
+        self.applied.extend(zxid.filter(|zxid| zxid & COUNTER != 0).map(|zxid| (now, zxid)));
         // A quorum has committed what `ZooKeeper` has applied.
-        let (committed, applied) = (words.zxid.unwrap_or_default(), self.take_applied(now));
+        let (committed, applied) = (zxid.unwrap_or_default(), self.take_applied(now));
         let raised = async {
             let known = sessions.generations().await.map_err(|refusal| refusal.to_string())?;
             let published = known.get(&sessions.id).copied().unwrap_or_default();

@@ -12,13 +12,13 @@
 // What is not reachable outside the crate is not `pub`, so rustc finds dead code.
 #![warn(unreachable_pub)]
 
+mod admin_server;
 mod assigned_config;
 mod bounded_line;
 mod client_certificates;
 pub mod control;
 mod disk;
 mod election_connections;
-mod four_letter_words;
 mod generation;
 mod launch;
 mod lifecycle;

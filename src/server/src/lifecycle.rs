@@ -12,7 +12,7 @@ use crate::{
     output::{Unreadable, unreadable},
     process::Running,
     supervisor::{DECIDE_INTERVAL, Supervisor},
-    watch::LONG_RUN,
+    watch::{HANGS, LONG_RUN},
 };
 use mczk_rules::server::zoo_cfg::mentioned_settings;
 use mczk_runtime::shutdown::Shutdown;
@@ -75,9 +75,17 @@ impl Supervisor {
                 reason = self.watch(started, output) => {
                     warn!(reason, "stopping ZooKeeper to start it again");
                     // No time limit: two processes must never share the volume.
-                    tokio::select! { () = self.end(&mut running) => continue, () = &mut shutdown => {} }
-                    self.end(&mut running).await;
-                    return;
+                    tokio::select! {
+                        () = self.end(&mut running) => {}
+                        () = &mut shutdown => {
+                            self.end(&mut running).await;
+                            return;
+                        }
+                    }
+                    if reason == HANGS {
+                        self.record_failure(reason.to_owned());
+                        tokio::select! { () = &mut shutdown => return, () = backoff.pause() => {} }
+                    }
                 }
                 () = &mut shutdown => {
                     info!("stopping ZooKeeper");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    four_letter_words::{self, WordAnswers},
+    admin_server::{self, Answers},
     supervisor::{State, Supervisor, newer},
     volume::Volume,
 };
@@ -75,12 +75,12 @@ impl Supervisor {
         let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume)).await;
         let OnVolume { identity, accepted_epoch, generations, configuration: stored_configuration, disk } =
             read.unwrap_or_default();
-        let (words, observation) = match &state.sessions {
-            None => (WordAnswers::default(), None),
+        let (answers, observation) = match &state.sessions {
+            None => (Answers::default(), None),
             Some(sessions) => {
-                let words = four_letter_words::ask(self.client_address());
-                let (words, observation) = tokio::join!(words, sessions.observe());
-                (words, observation.ok())
+                let answers = admin_server::ask(self.options.paths.own_address());
+                let (answers, observation) = tokio::join!(answers, sessions.observe());
+                (answers, observation.ok())
             }
         };
         let serving = observation.is_some();
@@ -93,15 +93,15 @@ impl Supervisor {
             incarnation: state.incarnation,
             phase: state.phase,
             revision: state.revision,
-            mode: words.mode,
+            mode: answers.mode,
             serving,
             // A round trip to the leader returns only after all earlier transactions arrived here. A server with an outdated
             // client address is not done: agents must not stop the next server while that change is pending.
             synced: serving && client_address_current,
             settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
-            zxid: words.zxid,
-            synced_voters: words.synced_voters,
-            version: words.version,
+            zxid: answers.zxid,
+            synced_voters: answers.synced_voters,
+            version: answers.version,
             configuration,
             stored_configuration,
             accepted_epoch,

@@ -8,7 +8,7 @@ use parking_lot::Mutex as StdMutex;
 use tokio::{sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error as ZkError, SessionState};
 
-use crate::{four_letter_words, refusal::PortRefusal, shared_znodes, superuser::Superuser};
+use crate::{admin_server, refusal::PortRefusal, shared_znodes, superuser::Superuser};
 use mczk_api::{
     contract::{
         control_api::{Configuration, Mode, RestartLock},
@@ -122,7 +122,7 @@ impl Sessions {
     /// Opens a session, but not while the server has no part in a quorum: `ZooKeeper` would refuse it and log a stack trace
     /// for every refusal.
     pub(super) async fn connect(&self, session_timeout: Duration) -> Result<Client, ZkError> {
-        if four_letter_words::ask(self.address).await.mode == Some(Mode::Looking) {
+        if admin_server::ask(self.address.ip()).await.mode == Some(Mode::Looking) {
             return Err(ZkError::ConnectionLoss);
         }
         Client::connector()

@@ -10,9 +10,9 @@ use tokio::{
 use tracing::{error, warn};
 
 use crate::{
+    admin_server,
     assigned_config::AssignedConfig,
     election_connections::forgotten,
-    four_letter_words,
     generation::Generation,
     output::{LastLines, Unreadable},
     refusal::PortRefusal,
@@ -29,6 +29,12 @@ use mczk_rules::server::start;
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time after which the closed client port of a server is a failure, if the server has run for [`LONG_RUN`].
 const CLOSED: Duration = Duration::from_secs(20);
+/// Time after which a `ZooKeeper` hangs that neither answers nor closes any connection. Pauses of a Java virtual machine are
+/// shorter, and the others have elected another leader long before.
+const SILENT: Duration = Duration::from_secs(120);
+/// Why a `ZooKeeper` that hangs is ended. Its parent proves that it serves no longer, and reports a failure: agents may then
+/// restart it without the restart lock.
+pub(super) const HANGS: &str = "ZooKeeper hangs: it has answered nothing for two minutes, on no port";
 /// Interval of looks at the space on the volume and at the certificates.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
@@ -41,6 +47,8 @@ struct Watch<'a> {
     output: LastLines,
     /// Time since which the client port is closed.
     closed_since: Option<Instant>,
+    /// Time since which `ZooKeeper` has answered nothing.
+    silent_since: Option<Instant>,
     generation: Generation,
     /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
@@ -58,6 +66,7 @@ impl Supervisor {
             started,
             output,
             closed_since: None,
+            silent_since: None,
             generation: Generation::default(),
             looked: None,
             logged_refusal: None,
@@ -93,12 +102,9 @@ impl Watch<'_> {
             if matches!(unreadable, Some(Unreadable::TooLong(_))) {
                 return Some("ZooKeeper cannot read a long record");
             }
-            if self.is_cut_off().await {
-                return Some("the network drops the packets of an open election connection");
-            }
-            return self.closed_port().await;
+            return self.failure().await;
         };
-        self.closed_since = None;
+        (self.closed_since, self.silent_since) = (None, None);
         self.update_client_address(&sessions, &observation).await;
         self.server.change_state(|state| {
             state.failing_since = None;
@@ -157,6 +163,22 @@ impl Watch<'_> {
         });
     }
 
+    /// Why a `ZooKeeper` must stop that does not serve.
+    async fn failure(&mut self) -> Option<&'static str> {
+        let own = self.server.options.paths.own_address();
+        match admin_server::ask(own).await.mode {
+            None if admin_server::is_silent(own).await => {
+                let since = *self.silent_since.get_or_insert_with(Instant::now);
+                return (since.elapsed() > SILENT).then_some(HANGS);
+            }
+            Some(Mode::Looking) if self.is_cut_off().await => {
+                return Some("the network drops the packets of an open election connection");
+            }
+            _ => self.silent_since = None,
+        }
+        self.closed_port().await
+    }
+
     /// `ZooKeeper` loses its client port if its client address changes while the former address is still open.
     async fn closed_port(&mut self) -> Option<&'static str> {
         let connection = timeout(INTERVAL, TcpStream::connect(self.server.client_address())).await;
@@ -166,11 +188,9 @@ impl Watch<'_> {
         (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
     }
 
-    /// True if the server looks for a leader, and sends in vain to a server that it could reach by a new connection.
+    /// True if a server that looks for a leader sends in vain to a server that it could reach by a new connection.
     async fn is_cut_off(&self) -> bool {
-        if self.started.elapsed() < LONG_RUN
-            || four_letter_words::ask(self.server.client_address()).await.mode != Some(Mode::Looking)
-        {
+        if self.started.elapsed() < LONG_RUN {
             return false;
         }
         let forgotten = forgotten().await;

@@ -185,6 +185,14 @@ pub struct ServerReport {
     pub loaded: Option<Loaded>,
 }
 
+impl ServerReport {
+    /// True if `ZooKeeper` leads or follows, whether it serves sessions or not.
+    #[must_use]
+    pub fn takes_part(&self) -> bool {
+        self.phase == Phase::Running && matches!(self.mode, Some(Mode::Leader | Mode::Follower))
+    }
+}
+
 /// Used part of a volume, in percent, from which the volume fills up: a condition names it, and the server removes what it does
 /// not need.
 pub const DISK_PRESSURE: u64 = 80;

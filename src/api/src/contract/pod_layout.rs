@@ -5,6 +5,9 @@ use crate::{
     zookeeper::Server,
 };
 
+/// Name of the container of a server, in which `mczk server` runs `ZooKeeper`.
+pub const SERVER_CONTAINER: &str = "zookeeper";
+
 /// Port of clients, in plain text.
 pub const CLIENT_PORT: u16 = 2181;
 /// Port of clients over TLS. While TLS is optional, the port also accepts plain text.
@@ -40,6 +43,9 @@ pub const QUORUM_PORT: u16 = 2888;
 pub const ELECTION_PORT: u16 = 3888;
 /// Port of `ZooKeeper`'s own Prometheus metrics.
 pub const METRICS_PORT: u16 = 7000;
+/// Port of `ZooKeeper`'s admin server, which answers its parent process alone. Clients reach the client port, and can use up its
+/// connections.
+pub const ADMIN_PORT: u16 = 7001;
 /// Port of `/livez`, `/readyz` and `/metrics` of `mczk server`, in plain text.
 pub const PROBE_PORT: u16 = 8080;
 /// Port of [`super::control_api`].

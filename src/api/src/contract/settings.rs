@@ -97,7 +97,7 @@ macro_rules! groups {
 pub const SETTINGS: &[SettingGroup] = &groups! {
     Refused ZooCfg Text, "dataDir dataLogDir clientPort clientPortAddress dynamicConfigFile reconfigEnabled \
         standaloneEnabled quorumListenOnAllIPs peerType version electionAlg server. group. weight. \
-        metricsProvider.httpHost metricsProvider.httpPort 4lw.commands.whitelist db.autocreate datadir.autocreate" =>
+        metricsProvider.httpHost metricsProvider.httpPort 4lw.commands.whitelist db.autocreate datadir.autocreate admin." =>
         "the operator manages this setting: remove it";
     Refused ZooCfg Text, "secureClientPort secureClientPortAddress serverCnxnFactory client.portUnification \
         client.certReload ssl.clientAuth ssl.keyStore. ssl.trustStore. ssl.context.supplier.class" =>
@@ -118,7 +118,7 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
         "a spec is no place for a password: name a user with superUser or X509AuthenticationProvider.superUser";
     Refused ZooCfg Text, "observerMasterPort multiAddress." =>
         "mczk gives each server one address, and opens no other port: remove it";
-    Refused ZooCfg Text, "admin. IPAuthenticationProvider.usexforwardedfor configuration controllerPort \
+    Refused ZooCfg Text, "IPAuthenticationProvider.usexforwardedfor configuration controllerPort \
         observerMaster.sizeLimit client.secure clientCnxnSocket disableAutoWatchReset request.timeout sasl.client \
         sasl.client. sasl.clientconfig" => "it has no effect on a server of mczk: remove it";
     Refused ZooCfg Text, "jute.maxbuffer.extrasize" =>

@@ -125,7 +125,11 @@ fn set_owned(settings: &mut CfgLines, paths: &Paths, dynamic: &Path) {
     // A pod's own name may resolve to an address that the pod does not have, for example behind a gateway.
     settings.set_bool("quorumListenOnAllIPs", paths.address.is_unspecified());
     settings.set("4lw.commands.whitelist", "srvr,mntr,conf,ruok");
-    settings.set("admin.enableServer", "false");
+    settings.set("admin.enableServer", "true");
+    settings.set("admin.serverAddress", &paths.own_address().to_string());
+    settings.set("admin.serverPort", &pod_layout::ADMIN_PORT.to_string());
+    settings.set("admin.snapshot.enabled", "false");
+    settings.set("admin.restore.enabled", "false");
     settings.set("metricsProvider.httpHost", &paths.zookeeper_address().to_string());
     settings.set("metricsProvider.httpPort", &pod_layout::METRICS_PORT.to_string());
 }

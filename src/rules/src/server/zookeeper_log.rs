@@ -3,8 +3,6 @@
 //! `ZooKeeper`'s own logback.xml, that of its images and that of mczk share one pattern:
 //! `%d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m%n`, with the stack trace of an exception below.
 
-use std::net::IpAddr;
-
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -39,20 +37,17 @@ fn header(line: &str) -> Option<Header<'_>> {
     Some(Header { time, level, thread, logger, message })
 }
 
-/// True if the line only says that `ZooKeeper` answers a question of its parent process. There are hundreds a minute, and
-/// they would hide what matters. A question from elsewhere, and everything but `INFO`, is another line.
+/// True if the line only says that `ZooKeeper`'s admin server answers its parent process, which alone reaches it. There are
+/// hundreds a minute, and they would hide what matters.
 #[must_use]
 pub fn is_own_question(line: &str) -> bool {
-    let Some(Header { level: "INFO", logger, message, .. }) = header(line) else { return false };
-    let Some((word, from)) = message.strip_prefix("Processing ").and_then(|rest| rest.split_once(" command from /"))
-    else {
-        return false;
+    let Some(Header { level, logger, message, .. }) = header(line) else { return false };
+    let answers = match level {
+        "INFO" => message == "running stat",
+        "WARN" => message == "This ZooKeeper instance is not currently serving requests for command",
+        _ => false,
     };
-    // Java writes IPv6 with brackets since version 14.
-    let address = from.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']));
-    logger.ends_with("ServerCnxn")
-        && ["mntr", "srvr"].contains(&word)
-        && address.and_then(|address| address.parse().ok()).is_some_and(|address: IpAddr| address.is_loopback())
+    answers && logger.rsplit('.').next().is_some_and(|class| class.starts_with("Commands"))
 }
 
 /// True if the line continues a stack trace.
@@ -189,29 +184,20 @@ mod tests {
     }
 
     #[rstest]
-    #[case::metrics("INFO ", "NIOServerCnxn@516", "Processing mntr command from /127.0.0.1:46012", true)]
-    #[case::state("INFO ", "NIOServerCnxn@516", "Processing srvr command from /127.0.0.1:46012", true)]
-    #[case::tls("INFO ", "NettyServerCnxn@286", "Processing mntr command from /127.0.0.1:46012", true)]
-    #[case::ipv6("INFO ", "NIOServerCnxn@516", "Processing mntr command from /[0:0:0:0:0:0:0:1]:46012", true)]
-    #[case::ipv6_before_java_14(
-        "INFO ",
-        "NIOServerCnxn@516",
-        "Processing mntr command from /0:0:0:0:0:0:0:1:46012",
+    #[case::state("INFO ", "Commands@827", "running stat", true)]
+    #[case::long_name("INFO ", "o.a.z.s.a.Commands$SrvrCommand@851", "running stat", true)]
+    #[case::no_quorum(
+        "WARN ",
+        "Commands@176",
+        "This ZooKeeper instance is not currently serving requests for command",
         true
     )]
-    #[case::of_another_pod("INFO ", "NIOServerCnxn@516", "Processing mntr command from /10.0.0.7:46012", false)]
-    #[case::another_word("INFO ", "NIOServerCnxn@516", "Processing conf command from /127.0.0.1:46012", false)]
-    #[case::an_error("ERROR", "NIOServerCnxn@516", "Processing mntr command from /127.0.0.1:46012", false)]
-    #[case::another_class("INFO ", "PrepRequestProcessor@669", "Processing mntr command from /127.0.0.1:46012", false)]
-    #[case::text_of_a_client(
-        "INFO ",
-        "NIOServerCnxn@516",
-        "Invalid path Processing mntr command from /127.0.0.1:1",
-        false
-    )]
+    #[case::an_error("ERROR", "Commands@827", "running stat", false)]
+    #[case::another_command("INFO ", "Commands@100", "running restore", false)]
+    #[case::another_class("INFO ", "PrepRequestProcessor@669", "running stat", false)]
+    #[case::of_a_client("INFO ", "NIOServerCnxn@516", "Processing srvr command from /127.0.0.1:46012", false)]
     fn own_questions(#[case] level: &str, #[case] place: &str, #[case] message: &str, #[case] expected: bool) {
-        let line =
-            format!("2026-11-23 06:15:01,770 [myid:1] - {level} [NIOWorkerThread-1:o.a.z.s.{place}] - {message}");
+        let line = format!("2026-11-23 06:15:01,770 [myid:1] - {level} [qtp1-28:{place}] - {message}");
         assert_eq!(is_own_question(&line), expected);
     }
 

@@ -11,7 +11,8 @@ use mczk_api::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
             CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, KEEPALIVE, KEYS, METRICS_PORT, PROBE_PORT,
-            PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
+            PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_CONTAINER, SERVER_LIST_FILE, USER,
+            client_ports,
         },
     },
     pod::{Scheduling, ServerTemplate},
@@ -199,7 +200,7 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
     // A suspended server must start even if the stock image cannot be pulled.
     let image = if source.list.phase.is_suspended() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
-        "name": "zookeeper",
+        "name": SERVER_CONTAINER,
         "image": image,
         "command": [format!("{PROGRAM}/mczk"), "server", format!("--scratch={KEYS}")],
         "env": [
