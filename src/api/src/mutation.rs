@@ -223,6 +223,8 @@ mutations! {
         LeaderSoon,
         /// A server that does not answer counts as not serving.
         BelieveUnanswered,
+        /// The agent stops without the lock what runs and cannot be asked.
+        StopUnasked,
         /// The agent stops a voter that follows without the lock, because its disk is slow.
         StopSlowVoter,
         /// The agent restarts one of two voters although others are about to join.
@@ -257,6 +259,8 @@ mutations! {
     QUORUM {
         /// A leader that was cut off counts as leader although another server follows a newer one.
         BelieveOldLeader,
+        /// A voter that the agent cannot ask counts as dead, although the leader counts it.
+        BuryUnseen,
     }
     /// Variants of the rules about what lived before the object (S14), or before the backup of its control plane.
     FORMER {

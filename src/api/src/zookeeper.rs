@@ -418,8 +418,8 @@ pub struct ServerStatus {
     /// Pod of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// Mode of the server: `leader`, `follower`, `observer`, `looking`, or `suspended` if its pod runs without
-    /// ZooKeeper.
+    /// Mode of the server: `leader`, `follower`, `observer`, `looking`, `unknown` if it runs and does not answer, or
+    /// `suspended` if its pod runs without ZooKeeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Version of ZooKeeper that the server runs.

@@ -70,7 +70,7 @@ pub(super) async fn release_lock(snapshot: &MemberSnapshot, lock: &RestartLock, 
 }
 
 /// Reads pods and claims, polls all servers and decides again, right before the agent deletes a pod or a claim. A user may have
-/// deleted another claim meanwhile, which then is no copy of the data any more.
+/// deleted another claim meanwhile, which then is no copy of the data any more, and a container may have started.
 pub(super) async fn decide_again(
     key: &(String, String),
     snapshot: &MemberSnapshot,
@@ -83,6 +83,7 @@ pub(super) async fn decide_again(
     observation.views.clear();
     observation.claims = volumes::read(context, key).await?.iter().filter_map(volumes::claim).collect();
     observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
+    pods::refresh(&mut observation, &pods);
     let mut fresh = MemberSnapshot {
         observation,
         live: std::collections::BTreeMap::new(),

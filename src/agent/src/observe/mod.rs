@@ -73,11 +73,11 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
     let probes = probes::read(&probes, object.spec.preflight.as_ref(), cluster.as_deref()).await;
     let live_claims = volumes::read(context, key).await?;
-    let PodNodes { drains, gone } = nodes(&object, list.as_ref(), (&pods, &live_claims), context).await;
+    let nodes = nodes(&object, list.as_ref(), (&pods, &live_claims), context).await;
     let failures = pod_failure::read((&pods, &live_claims), &memory.pod_failures, &context.client).await;
     context.remember(key, |memory| memory.pod_failures.clone_from(&failures));
     let claims: Vec<Claim> = live_claims.iter().filter_map(volumes::claim).collect();
-    let local_server = |pod: &Pod| pods::local_server(pod, &drains, (&claims, &failures), &memory);
+    let local_server = |pod: &Pod| pods::local_server(pod, &nodes, (&claims, &failures), &memory);
     let servers: Vec<_> = pods.iter().filter_map(local_server).collect();
     let mut obstacles = name_conflicts(&memory);
     if acceptance == Acceptance::Accepted {
@@ -98,7 +98,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         refusals: memory.writes.refusals(),
         claims,
         refused_deletions: memory.refused_deletions(),
-        gone,
+        gone: nodes.gone,
         remaining: remaining(&live),
         tombstones,
         views: Vec::new(),

@@ -11,6 +11,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use crate::{
     context::{AgentContext, Memory},
     observe::{
+        nodes::PodNodes,
         objects::{of_ensemble, role},
         pod_failure::PodFailures,
     },
@@ -18,8 +19,12 @@ use crate::{
 use mczk_api::contract::{
     labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
     naming::claim_of,
+    pod_layout::SERVER_CONTAINER,
 };
-use mczk_rules::agent::decide::{drain::Drain, local_server::LocalServer, observation::Claim};
+use mczk_rules::agent::decide::{
+    local_server::LocalServer,
+    observation::{Claim, Observation},
+};
 use mczk_runtime::failure::{During, Error};
 
 /// Pods of one ensemble.
@@ -39,10 +44,27 @@ pub(crate) fn addresses(pods: &[Pod]) -> BTreeMap<String, String> {
     pods.iter().filter_map(|pod| Some((pod.uid()?, pod.status.as_ref()?.pod_ip.clone()?))).collect()
 }
 
+/// True if the container of a server runs, as far as its kubelet has reported. A kubelet that is silent does not end it.
+fn runs(pod: &Pod) -> bool {
+    let Some(status) = pod.status.as_ref() else { return false };
+    let container = status.container_statuses.iter().flatten().find(|container| container.name == SERVER_CONTAINER);
+    let state = container.and_then(|container| container.state.as_ref());
+    state.map_or_else(|| status.phase.as_deref() == Some("Running"), |state| state.running.is_some())
+}
+
+/// Takes over whether servers run from pods that were read later.
+pub(crate) fn refresh(observation: &mut Observation, pods: &[Pod]) {
+    for (_, server) in &mut observation.servers {
+        if let Some(pod) = pods.iter().find(|pod| pod.metadata.uid.as_ref() == Some(&server.uid)) {
+            server.runs = runs(pod) && !observation.gone.contains(&server.uid);
+        }
+    }
+}
+
 /// A pod as a server, with its incarnation.
 pub(super) fn local_server(
     pod: &Pod,
-    drains: &BTreeMap<String, Drain>,
+    nodes: &PodNodes,
     (claims, failures): (&[Claim], &PodFailures),
     memory: &Memory,
 ) -> Option<(String, LocalServer)> {
@@ -60,8 +82,9 @@ pub(super) fn local_server(
         id: None,
         revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+        runs: runs(pod) && !nodes.gone.contains(&uid),
         terminating: pod.metadata.deletion_timestamp.is_some(),
-        drain: drains.get(&uid).cloned(),
+        drain: nodes.drains.get(&uid).cloned(),
         needs_mount: claim.zip(begun).is_some_and(|(claim, begun)| claim.size.needs_mount(begun.0, Timestamp::now())),
         failure: failures.get(&name).map(|(failure, _)| failure.text()),
         view: None,

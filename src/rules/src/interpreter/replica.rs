@@ -179,8 +179,18 @@ mod tests {
         let spec: ZooKeeperSpec = zookeeper_spec(json!({ "template": { "resources": resources } }));
         let (spec, list) = (&spec, &Ensemble::default());
         let (name, cluster) = ("zk", "m1");
-        let source =
-            Source { name, namespace: "n", cluster, spec, list, voters: 3, observers: 0, material: None, client: None };
+        let source = Source {
+            name,
+            namespace: "n",
+            cluster,
+            spec,
+            list,
+            voters: 3,
+            observers: 0,
+            material: None,
+            client: None,
+            none_ready: false,
+        };
         let set = render(&source).unwrap().into_iter().find(|object| object.kind == Kind::StatefulSet).unwrap().value;
         let (_, heard) = answer(&json!({ "replicas": 3, "template": spec.template })).unwrap();
         let heard: BTreeMap<String, Quantity> = serde_json::from_value(heard["resourceRequest"].clone()).unwrap();

@@ -91,7 +91,7 @@ pub struct ServerView {
     pub id: i32,
     /// `voter`, `observer`, or `leaving` for a server that the server list no longer names.
     pub role: &'static str,
-    /// `leader`, `follower`, `observer`, `looking` for a leader, `off`, or `unknown` without a report.
+    /// `leader`, `follower`, `observer`, `looking` for a leader, `off`, or `unknown` without a report or an answer.
     pub state: &'static str,
     /// What the agent reports; `None` if it reports no such server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -222,6 +222,7 @@ fn state(report: Option<&ServerStatus>) -> &'static str {
         (Some("observer"), true) => "observer",
         (_, true) => "follower",
         (Some("looking"), false) => "looking",
+        (Some("unknown"), false) => "unknown",
         (_, false) => "off",
     }
 }

@@ -81,6 +81,7 @@ pub fn local_server(view: ServerReport, role: Role, ordinal: i32) -> LocalServer
         id: view.id,
         revision: view.revision.clone(),
         ready: view.serving,
+        runs: true,
         terminating: false,
         drain: None,
         needs_mount: false,

@@ -56,6 +56,8 @@ pub enum Action {
     StepDown,
     /// An agent reaches all servers again.
     Unhide,
+    /// The servers that stall answer again.
+    Resume,
     /// A cluster gets its power back. The world must complete without it.
     Return,
     /// A client's write is acknowledged. One voter may lag.
@@ -72,19 +74,22 @@ pub enum Action {
     Cut(usize),
     /// An agent does not reach one server.
     Hide(usize, usize),
+    /// The servers of a cluster stall.
+    Stall(usize),
     /// A stranger asks for the removal of a voter, or for a vote for a server.
     Stranger(Option<i32>, Option<i32>),
 }
 
 impl Action {
     pub fn is_fault(&self) -> bool {
-        use Action::{Cut, Expire, Forget, Hide, Kill, Return, Stranger, Wipe, Write};
-        matches!(self, Kill(_) | Forget(_) | Wipe(_) | Expire | Return | Cut(_) | Hide(..) | Stranger(..) | Write(_))
+        use Action::{Cut, Expire, Forget, Hide, Kill, Return, Stall, Stranger, Wipe, Write};
+        let visible = matches!(self, Kill(_) | Forget(_) | Wipe(_) | Expire | Return | Cut(_) | Write(_));
+        visible || matches!(self, Hide(..) | Stall(_) | Stranger(..))
     }
 }
 
 pub fn actions(world: &World, state: &State) -> Vec<Action> {
-    let mut all = vec![Action::Connect, Action::StepDown, Action::Unhide, Action::Return];
+    let mut all = vec![Action::Connect, Action::StepDown, Action::Unhide, Action::Resume, Action::Return];
     let clusters = world.clusters();
     for cluster in 0..clusters {
         if cluster < world.acting {
@@ -120,6 +125,9 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
         let agents =
             (0..clusters.min(world.acting)).flat_map(|agent| (0..world.places).map(move |place| (agent, place)));
         all.extend(agents.map(|(agent, place)| Action::Hide(agent, place)));
+    }
+    if faults.stalls > 0 && state.stalled.is_none() {
+        all.extend((0..clusters).map(Action::Stall));
     }
     if faults.strangers > 0 {
         all.extend(state.voters.iter().map(|id| Action::Stranger(None, Some(*id))));
@@ -197,7 +205,7 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
         Action::Start(place) => start_server(world, &mut next, place),
         Action::Sync(place) => sync(world, &mut next, place),
         Action::Replace(place) => {
-            let id = next.places[place].running.filter(|_| next.serves(world, place))?;
+            let id = next.places[place].running.filter(|_| next.opens_sessions(world, place))?;
             let newest = &world.hashed[next.agents[world.cluster(place)].delivered.max(next.published)];
             let over = start::is_replaced(id, &world.me(place), newest, &next.configuration(world));
             over.then(|| next.places[place].running = None)
@@ -206,6 +214,7 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
         Action::Connect => next.cut.take().map(|_| next.stale = None),
         Action::StepDown => next.stale.take().map(drop),
         Action::Unhide => next.hidden.take().map(drop),
+        Action::Resume => next.stalled.take().map(drop),
         Action::Return => next.away.take().map(|_| next.harmed = true),
         _ => fault(world, &mut next, action),
     }?;
@@ -278,6 +287,10 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
         Action::Hide(agent, place) => {
             next.faults.hides -= 1;
             next.hidden = Some((agent, place));
+            Some(())
+        }
+        Action::Stall(cluster) => {
+            (next.faults.stalls, next.stalled) = (next.faults.stalls - 1, Some(cluster));
             Some(())
         }
         Action::Stranger(add, remove) => {
@@ -357,7 +370,7 @@ pub fn accepted(state: &State, sight: &Sight, cluster: usize) -> usize {
 
 /// An agent takes steps through a server of its own cluster.
 fn serves_in(world: &World, state: &State, cluster: usize) -> bool {
-    world.places_of(cluster).any(|place| state.serves(world, place))
+    world.places_of(cluster).any(|place| state.opens_sessions(world, place))
 }
 
 fn decide(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {
@@ -508,7 +521,7 @@ fn restart_of(world: &World, cluster: usize, step: &RestartStep) -> Restarting {
 
 /// True if the agent reaches a server of the quorum besides the one that it restarts.
 pub fn reaches_another(world: &World, state: &State, sight: &Sight, server: usize) -> bool {
-    (0..world.places).any(|place| place != server && sight.views[place].is_some() && state.serves(world, place))
+    (0..world.places).any(|place| place != server && sight.views[place].is_some() && state.opens_sessions(world, place))
 }
 
 fn look(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {

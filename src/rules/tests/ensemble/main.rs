@@ -4,7 +4,8 @@
 //! `permitted_step` and `replica_floor`. It simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a
 //! decision and its step, between a decision and the lock, and may forget the decision. Servers and agents may be killed
 //! between any two writes. A volume may be lost. Two agents may have different lists. A voter may lag. A cluster may be cut
-//! off, also with a leader that does not know it, and an agent may miss a server that others see.
+//! off, also with a leader that does not know it, and an agent may miss a server that others see. The servers of a cluster may stall:
+//! they serve, and no program can ask them.
 
 #![allow(
     clippy::unwrap_used,
@@ -93,13 +94,13 @@ const TWO_MOVE: &[&[(i32, usize)]] =
     &[&[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], &[(1, 0), (2, 1), (3, 2), (6, 5), (7, 6)]];
 
 const fn faults(crashes: u8, wipes: u8, expiries: u8) -> Faults {
-    Faults { crashes, wipes, expiries, writes: 0, cuts: 0, hides: 0, strangers: 0 }
+    Faults { crashes, wipes, expiries, writes: 0, cuts: 0, hides: 0, stalls: 0, strangers: 0 }
 }
 
 const NONE: Faults = faults(0, 0, 0);
 
-fn worlds() -> Vec<World> {
-    let world = |name, lists, places, rolls, faults| World {
+fn world(name: &'static str, lists: &'static Lists, places: usize, rolls: bool, faults: Faults) -> World {
+    World {
         name,
         lists,
         hashed: Vec::new(),
@@ -113,7 +114,10 @@ fn worlds() -> Vec<World> {
         away: None,
         least: 0,
         broken: Broken::Nothing,
-    };
+    }
+}
+
+fn worlds() -> Vec<World> {
     let requests = |name, lists, requests, faults| World { requests, ..world(name, lists, 3, false, faults) };
     // Small worlds first: they find most broken rules.
     let all = vec![
@@ -129,6 +133,10 @@ fn worlds() -> Vec<World> {
             layout: PAIRS,
             ..world("a change rolls, two servers in a cluster", &[THREE], 3, true, faults(1, 0, 1))
         },
+        World {
+            layout: PAIRS,
+            ..world("a change rolls, a cluster stalls", &[THREE], 3, true, Faults { stalls: 1, ..faults(1, 0, 1) })
+        },
         world("a stranger asks for steps", REPLACES, 3, false, Faults { strangers: 1, ..NONE }),
         World {
             replaces_the_lost: true,
@@ -136,6 +144,7 @@ fn worlds() -> Vec<World> {
         },
         World { away: Some(2), ..world("a lost cluster leaves", &[THREE, &[(1, 0), (2, 1)]], 3, false, NONE) },
         requests("a volume is replaced", SUCCESSORS, &[(3, 2)], faults(1, 0, 1)),
+        requests("a volume is replaced, a cluster stalls", SUCCESSORS, &[(3, 2)], Faults { stalls: 1, ..NONE }),
         requests("two volumes are replaced", SUCCESSORS, &[(3, 2), (2, 1)], NONE),
         requests("a volume is lost, another is replaced", SUCCESSORS, &[(2, 1)], faults(0, 1, 0)),
         requests("a volume is replaced, a voter leaves", SHRINKS, &[(2, 1)], faults(0, 0, 1)),
@@ -165,6 +174,12 @@ fn worlds() -> Vec<World> {
             ..world("a server moves, a cluster is cut off", MOVES, 4, false, Faults { writes: 1, cuts: 1, ..NONE })
         },
         World { least: 5, layout: PAIRS, acting: 1, ..world("two servers move", TWO_MOVE, 7, false, NONE) },
+        World {
+            least: 5,
+            layout: PAIRS,
+            acting: 1,
+            ..world("two servers move, a cluster stalls", TWO_MOVE, 7, false, Faults { stalls: 1, ..NONE })
+        },
         World {
             least: 3,
             layout: PAIRS,
@@ -205,6 +220,7 @@ impl World {
             cut: None,
             stale: None,
             hidden: None,
+            stalled: None,
             replacements: Replacements::new(self),
             away: self.away,
             faults: self.faults,
@@ -260,6 +276,8 @@ fn every_broken_rule_is_found(
         Broken::Rule(Mutation::PermitAnyStep),
         Broken::Rule(Mutation::StepBesideLock),
         Broken::Rule(Mutation::BelieveOldLeader),
+        Broken::Rule(Mutation::BuryUnseen),
+        Broken::Rule(Mutation::StopUnasked),
         Broken::Rule(Mutation::WaitForJoiners),
         Broken::Rule(Mutation::WithoutLock),
         Broken::Rule(Mutation::WhileAnotherIsDown),

@@ -94,6 +94,8 @@ pub struct Faults {
     pub cuts: u8,
     /// An agent cannot reach one server.
     pub hides: u8,
+    /// The servers of a cluster stall: they serve, and answer no question.
+    pub stalls: u8,
     /// A stranger with the quorum's identity asks a server for a membership step.
     pub strangers: u8,
 }
@@ -119,6 +121,8 @@ pub struct State {
     pub stale: Option<(usize, i64)>,
     /// An agent, and the place that it cannot reach.
     pub hidden: Option<(usize, usize)>,
+    /// The cluster whose servers stall: clients use up their connections, for instance.
+    pub stalled: Option<usize>,
     /// The cluster that has no power.
     pub away: Option<usize>,
     pub faults: Faults,
@@ -255,6 +259,11 @@ impl State {
         self.log(place) > 0 && self.attached(world, place)
     }
 
+    /// True if the server of a place is part of the quorum and opens sessions.
+    pub fn opens_sessions(&self, world: &World, place: usize) -> bool {
+        self.serves(world, place) && self.stalled != Some(world.cluster(place))
+    }
+
     /// True if the server of a place is a serving voter.
     pub fn votes(&self, world: &World, place: usize) -> bool {
         self.serves(world, place) && self.places[place].running.is_some_and(|id| self.voters.contains(&id))
@@ -295,7 +304,7 @@ impl State {
             None => self.configuration(world),
         };
         let others = stale.and(at.volume.as_ref()).map(|volume| i32::try_from(volume.voters.len()).unwrap() - 1);
-        Some(ServerReport {
+        let report = ServerReport {
             id: at.running.or(at.volume.as_ref().map(|volume| volume.id)),
             pod: world.pod(place),
             incarnation: INCARNATION.into(),
@@ -322,7 +331,14 @@ impl State {
             server_list: None,
             restart_lock: self.restart_lock(world, place),
             loaded: None,
-        })
+        };
+        if self.stalled != Some(world.cluster(place)) {
+            return Some(report);
+        }
+        let (mode, configuration, restart_lock) = (None, None, None);
+        let (zxid, synced_voters) = (None, None);
+        let silent = ServerReport { mode, configuration, restart_lock, zxid, synced_voters, ..report };
+        Some(ServerReport { serving: false, synced: false, settled: false, ..silent })
     }
 
     fn restart_lock(&self, world: &World, place: usize) -> Option<RestartLock> {
@@ -342,8 +358,9 @@ impl State {
                 ordinal: world.layout[place].1,
                 id: at.running.or(at.volume.as_ref().map(|volume| volume.id)),
                 revision: revision(at.new).into(),
-                // The kubelet asks the server itself.
-                ready: self.serves(world, place) || self.stale.is_some_and(|(leader, _)| leader == place),
+                // The kubelet asks the server too, and clients may have used up its connections.
+                ready: false,
+                runs: true,
                 terminating: false,
                 drain: None,
                 needs_mount: false,
@@ -378,7 +395,7 @@ impl State {
     pub fn observed(&self, world: &World, place: usize, polls: bool) -> StartInputs {
         let reached = |other: &usize| self.connects(world.cluster(*other), world.cluster(place));
         let mut others = (0..self.places.len()).filter(|other| *other != place && polls);
-        let other = others.find(|other| self.serves(world, *other) && reached(other));
+        let other = others.find(|other| self.opens_sessions(world, *other) && reached(other));
         StartInputs {
             pod: world.me(place),
             assigned: Some(world.hashed[self.agents[world.cluster(place)].delivered].clone()),

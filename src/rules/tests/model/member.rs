@@ -243,6 +243,7 @@ impl Pod<'_> {
             None => LocalServer {
                 view: None,
                 ready: false,
+                runs: false,
                 revision,
                 failure: Some("the image does not exist".to_owned()),
                 ..local_server(looking(self.server.id, self.name(), ""), Role::Voter, self.ordinal)

@@ -194,6 +194,7 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
         id: Some(id(server)),
         revision: String::new(),
         ready: false,
+        runs: false,
         terminating: false,
         drain: None,
         needs_mount: false,

@@ -68,6 +68,7 @@ mod tests {
             id: view.id,
             revision: "r1".into(),
             ready: false,
+            runs: false,
             terminating: false,
             drain: None,
             needs_mount: false,

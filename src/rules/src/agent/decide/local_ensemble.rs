@@ -61,7 +61,8 @@ impl<'a> LocalEnsemble<'a> {
         let formed = !list.phase.is_bootstrap()
             || list.phase == EnsemblePhase::Formed
             || quorum.is_some()
-            || observation.views.iter().any(|view| view.accepted_epoch > 0);
+            || observation.views.iter().any(|view| view.accepted_epoch > 0)
+            || has_accepted(object.status.as_ref(), list);
         let over = list.phase.is_ending() || observation.tombstones.contains(incarnation);
         let deleting = object.metadata.deletion_timestamp.is_some();
         Self {
@@ -162,6 +163,14 @@ impl<'a> LocalEnsemble<'a> {
         let refused = refused.find(is_mounted).map(|RefusedChange { kind, name, .. }| format!("{kind} {name}"));
         self.lacks_client_certificates().then(|| "certificates for clients".to_owned()).or(refused)
     }
+}
+
+/// True if a server of this incarnation has reported before that a quorum formed with it.
+fn has_accepted(status: Option<&ZooKeeperStatus>, list: &Ensemble) -> bool {
+    let same = |status: &&ZooKeeperStatus| {
+        status.ensemble.as_ref().is_some_and(|before| before.incarnation == list.incarnation)
+    };
+    status.filter(same).is_some_and(|status| status.servers.iter().any(|server| server.accepted_epoch > Some(0)))
 }
 
 /// A server with its id: reported by the server itself, else listed, else reported before.

@@ -9,7 +9,10 @@ use mczk_api::{
     zookeeper::Role,
 };
 
+const UNREACHED: &str = "it runs, and the agent does not reach its port 8443";
+
 /// A server of this cluster.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalServer {
     /// Name of its pod.
@@ -26,6 +29,9 @@ pub struct LocalServer {
     pub revision: String,
     /// True if the kubelet finds the pod ready. The server then serves, even if the agent cannot reach it.
     pub ready: bool,
+    /// True if its container runs, as far as the kubelet has reported. `ZooKeeper` may then serve, whether the pod is ready or
+    /// not: readiness needs a session, and clients can use up all connections.
+    pub runs: bool,
     /// True if the pod is being deleted.
     pub terminating: bool,
     /// The drain of its node, if its node is being drained.
@@ -74,14 +80,30 @@ impl LocalServer {
     /// the quorum, although it is too slow to serve.
     #[must_use]
     pub fn may_serve(&self) -> bool {
-        let answers_late = self.follows() && !broken!(StopSlowVoter);
-        self.serving() || answers_late || self.ready && !self.terminating && self.view.is_none()
+        let answers_late = self.takes_part() && !broken!(StopSlowVoter);
+        self.serving() || answers_late || self.doubt().is_some()
+    }
+
+    /// Why nothing says whether it takes part in the quorum, although it runs. Only its parent process and the kubelet know that
+    /// a server is down: a silent one is not.
+    #[must_use]
+    pub fn doubt(&self) -> Option<&'static str> {
+        match &self.view {
+            _ if self.terminating => None,
+            None if self.ready => Some(UNREACHED),
+            _ if broken!(StopUnasked) => None,
+            None => self.runs.then_some(UNREACHED),
+            Some(view) => {
+                let runs = matches!(view.phase, Phase::Running | Phase::Unknown);
+                (runs && view.mode.is_none() && !view.serving).then_some("its ZooKeeper does not answer")
+            }
+        }
     }
 
     /// True if it takes part in the quorum: it leads or follows.
-    fn follows(&self) -> bool {
-        let mode = self.view.as_ref().and_then(|view| view.mode);
-        self.started() && matches!(mode, Some(Mode::Leader | Mode::Follower))
+    #[must_use]
+    pub(crate) fn takes_part(&self) -> bool {
+        !self.terminating && self.view.as_ref().is_some_and(ServerReport::takes_part)
     }
 
     /// True if it leads.

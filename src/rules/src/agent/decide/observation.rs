@@ -203,6 +203,13 @@ impl Observation {
             observers,
             material: self.quorum_certificates.as_ref(),
             client: self.client_certificates.material.as_ref(),
+            none_ready: self.none_ready(list.incarnation.as_deref().unwrap_or_default()),
         }
+    }
+
+    /// True if servers of an incarnation run here, and the kubelet finds none of them ready.
+    fn none_ready(&self, incarnation: &str) -> bool {
+        let mut own = self.servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server).peekable();
+        own.peek().is_some() && !own.any(|server| server.ready && !server.terminating)
     }
 }

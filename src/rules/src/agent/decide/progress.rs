@@ -1,7 +1,7 @@
 //! Step: how the servers of this cluster progress.
 
 use crate::agent::decide::{
-    drain::Stay, growth, local_ensemble::LocalEnsemble, replicas::Replicas, restart::RestartStep,
+    drain::Stay, growth, local_ensemble::LocalEnsemble, quorum::NO_SESSION, replicas::Replicas, restart::RestartStep,
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, control_api::Phase},
@@ -109,7 +109,11 @@ fn restarting(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Cause {
         }
         RestartStep::Release(_) | RestartStep::Nothing => {
             let idle = ensemble.servers.iter().find(|server| ensemble.formed && !server.serving());
-            let message = idle.map(|server| format!("{} does not serve yet", server.pod));
+            let message = idle.map(|server| match server.doubt() {
+                Some(doubt) => format!("{} may serve: {doubt}", server.pod),
+                None if server.takes_part() => format!("{} {NO_SESSION}", server.pod),
+                None => format!("{} does not serve yet", server.pod),
+            });
             Cause::new(Reason::Starting, message.unwrap_or_else(|| "Servers are being started".to_owned()))
         }
     }

@@ -10,6 +10,10 @@ use mczk_api::{
     mutation::broken,
 };
 
+/// What a user reads of a server that leads or follows, and serves no session.
+pub(crate) const NO_SESSION: &str = "takes part in the quorum and opens no session: clients may use up its connections \
+                                     (maxCnxns), or its disk is slow";
+
 /// The quorum, as this agent sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quorum {
@@ -19,8 +23,12 @@ pub struct Quorum {
     pub(crate) following: BTreeSet<i32>,
     /// Those of them that have served long enough to be elected ([`mczk_api::contract::control_api::SETTLED`]).
     pub settled: BTreeSet<i32>,
+    /// Ids of servers that lead or follow, and serve no session.
+    pub(crate) without_session: BTreeSet<i32>,
     /// Id of the voter that leads.
     pub leader: Option<i32>,
+    /// Voters that follow the leader, by its own count.
+    pub(crate) counted: Option<i32>,
 }
 
 impl Quorum {
@@ -39,13 +47,33 @@ impl Quorum {
         let newest = views.iter().filter(attached).map(epoch).max();
         let leads = |v: &&ServerReport| Some(epoch(v)) >= newest || broken!(BelieveOldLeader);
         let leader = leaders.max_by_key(|v| v.zxid).filter(leads).and_then(|v| v.id).filter(|id| voters.contains(id));
-        Some(Self { configuration, following, settled, leader })
+        let counted = views.iter().find(|v| v.id.is_some() && v.id == leader).and_then(|v| v.synced_voters);
+        let without_session = views.iter().filter(|v| !v.serving && v.takes_part()).filter_map(|v| v.id).collect();
+        Some(Self { configuration, following, settled, without_session, leader, counted })
     }
 
     /// Ids of the voters.
     #[must_use]
     pub fn voters(&self) -> BTreeSet<i32> {
         self.configuration.voters().collect()
+    }
+
+    /// True if a voter takes part although it serves no session, or may take part: the leader counts more voters than the agent
+    /// sees. A leader counts a lost voter for `syncLimit`.
+    #[must_use]
+    pub(crate) fn may_take_part(&self, id: i32) -> bool {
+        if broken!(BuryUnseen) {
+            return false;
+        }
+        let seen = |id: &i32| self.following.contains(id) || self.without_session.contains(id);
+        let seen_voters = i32::try_from(self.voters().iter().filter(|id| seen(id)).count()).unwrap_or(i32::MAX);
+        seen(&id) || self.counted.is_some_and(|counted| counted.saturating_add(1) > seen_voters)
+    }
+
+    /// Why a server does not count as one that follows.
+    #[must_use]
+    pub(crate) fn why_not_following(&self, id: i32) -> &'static str {
+        if self.without_session.contains(&id) { NO_SESSION } else { "does not serve, or is not synced" }
     }
 
     /// True if a majority of the voters follows.
@@ -88,5 +116,23 @@ mod tests {
             ..report(id, mode, true)
         });
         assert_eq!(Quorum::of(&views).and_then(|quorum| quorum.leader), expected);
+    }
+
+    /// The agent sees that servers 1 and 2 of five follow. The leader counts more voters than that, or not, or does not say.
+    #[rstest]
+    #[case::all_follow(Some(4), true)]
+    #[case::one_more(Some(2), true)]
+    #[case::these_alone(Some(1), false)]
+    #[case::unknown(None, false)]
+    fn a_silent_voter_is_dead_only_if_the_leader_does_not_count_it(
+        #[case] counted: Option<i32>,
+        #[case] expected: bool,
+    ) {
+        let server = |id| ConfiguredServer { id, host: format!("s{id}"), role: Role::Voter };
+        let configuration = Configuration { version: 1, servers: (1..=5).map(server).collect() };
+        let views = [(1, Mode::Leader, counted), (2, Mode::Follower, None)].map(|(id, mode, synced_voters)| {
+            ServerReport { synced_voters, configuration: Some(configuration.clone()), ..report(id, mode, true) }
+        });
+        assert_eq!(Quorum::of(&views).map(|quorum| quorum.may_take_part(5)), Some(expected));
     }
 }

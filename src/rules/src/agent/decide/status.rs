@@ -194,6 +194,7 @@ fn report_server(server: &LocalServer, inputs: &AgentStatusInputs<'_>) -> Option
     let suspended = view.is_some_and(|view| is_suspended_under(view, inputs.list));
     let mode = match view.and_then(|view| view.mode) {
         _ if suspended => SUSPENDED,
+        _ if server.doubt().is_some() => "unknown",
         Some(Mode::Leader) => "leader",
         Some(Mode::Follower) => "follower",
         Some(Mode::Observer) => "observer",

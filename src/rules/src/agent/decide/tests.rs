@@ -188,6 +188,7 @@ fn server(ordinal: i32, revision: &str) -> LocalServer {
         id: None,
         revision: revision.into(),
         ready: false,
+        runs: false,
         terminating: false,
         failure: None,
         view: None,
@@ -357,6 +358,59 @@ fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
     assert_eq!((status.started_replicas, status.ready_replicas, status.writable), (Some(2), Some(0), Some(false)));
     assert!(status.voting_members.is_empty() && status.config_version.is_none());
     assert_eq!(status.ensemble.as_ref(), Some(&cluster.observation.object.spec.ensemble));
+}
+
+/// The Service for clients is never empty because all servers stall together.
+#[rstest]
+#[case::all_are_ready(&[true, true], false)]
+#[case::one_is_ready(&[false, true], false)]
+#[case::none_is_ready(&[false, false], true)]
+fn the_service_for_clients_names_servers_that_are_not_ready_if_none_is(#[case] ready: &[bool], #[case] expected: bool) {
+    let mut cluster = serving();
+    cluster.observation.servers.iter_mut().zip(ready).for_each(|((_, server), ready)| server.ready = *ready);
+    let list = list(1, ALL);
+    let objects = crate::agent::render::render(&cluster.observation.source(&list, (2, 0))).unwrap();
+    let services =
+        objects.iter().filter(|object| object.kind == crate::agent::render::Kind::Service && object.name == "zk");
+    let published: Vec<_> = services.map(|object| object.value.pointer("/spec/publishNotReadyAddresses")).collect();
+    assert_eq!(published, [expected.then_some(&json!(true))]);
+}
+
+/// A pod whose container runs may serve, also in an ensemble whose servers no longer answer. Nor does an agent that has started
+/// again restart it: the status remembers that a quorum formed.
+#[rstest]
+#[case::runs(true, true)]
+#[case::is_down(false, false)]
+fn servers_that_run_and_cannot_be_asked_do_not_restart(#[case] runs: bool, #[case] waits: bool) {
+    let mut cluster = serving();
+    cluster.assign(2, "r2");
+    cluster.observation.sets[0].revision = Some("r2".into());
+    cluster.observation.views.clear();
+    for (_, server) in &mut cluster.observation.servers {
+        (server.view, server.ready, server.runs) = (None, false, runs);
+    }
+    let decision = cluster.reconcile();
+    assert_eq!(matches!(decision.restart, RestartStep::Wait(_)), waits, "{:?}", decision.restart);
+    let mode = decision.status.servers[0].mode.as_deref();
+    assert_eq!(mode, Some(if runs { "unknown" } else { "looking" }));
+    if let RestartStep::Wait(why) = &decision.restart {
+        assert!(
+            why.contains("does not reach its port 8443. If you know that it does not serve, delete its pod"),
+            "{why}"
+        );
+    }
+}
+
+/// A rollout waits for a server whose clients use up its connections, and says so.
+#[test]
+fn a_server_without_sessions_is_named_as_the_cause() {
+    let mut cluster = serving();
+    cluster.assign(2, "r2");
+    cluster.observation.sets[0].revision = Some("r2".into());
+    let exhausted = cluster.observation.views.iter_mut().find(|view| view.id == Some(4)).unwrap();
+    (exhausted.serving, exhausted.synced) = (false, false);
+    let RestartStep::Wait(why) = cluster.reconcile().restart else { panic!("no server waits") };
+    assert!(why.contains("server 4 takes part in the quorum and opens no session"), "{why}");
 }
 
 /// Servers that answer are suspended in their pods. A server that does not answer gets a new pod.

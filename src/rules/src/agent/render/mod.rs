@@ -78,6 +78,7 @@ mod tests {
             observers: spec.observers.unwrap_or(0),
             material,
             client: material,
+            none_ready: false,
         }
     }
 

@@ -180,6 +180,7 @@ mod tests {
             observers: 0,
             material: None,
             client: None,
+            none_ready: false,
         };
         let names = serde_json::from_value(json!([{ "cluster": "m2", "host": "zk-abc123-0.m2.example" }])).unwrap();
         let owner = json!({ "kind": "ZooKeeper", "uid": "u" });

@@ -30,8 +30,14 @@ pub(super) fn headless(source: &Source<'_>) -> Object {
     source.object(Kind::Service, source.base(), &source.labels(), spec)
 }
 
-/// The name that applications use. It is the same in every incarnation.
+/// The name that applications use. It is the same in every incarnation. It is never empty because all servers stall together:
+/// a slow server is better than none.
 pub(super) fn client(source: &Source<'_>) -> Object {
-    let spec = json!({ "spec": { "selector": source.selector(), "ports": clients(source) } });
-    source.object(Kind::Service, source.name.to_owned(), &source.labels(), spec)
+    let (selector, ports) = (source.selector(), clients(source));
+    let spec = if source.none_ready {
+        json!({ "selector": selector, "ports": ports, "publishNotReadyAddresses": true })
+    } else {
+        json!({ "selector": selector, "ports": ports })
+    };
+    source.object(Kind::Service, source.name.to_owned(), &source.labels(), json!({ "spec": spec }))
 }

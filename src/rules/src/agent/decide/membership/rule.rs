@@ -4,7 +4,8 @@
 //! a majority follow, both of the configuration before the step and of the one after it. A server with the restart lock does
 //! not count after the step: it may be about to stop, or to lose its volume. The order is:
 //!
-//! 1. Dead voters that leave, if the majority is smaller without all of them (the gain rule). Otherwise their departure
+//! 1. Dead voters that leave: those that the agent does not see follow, if the leader does not count more voters than it sees. They
+//!    leave if the majority is smaller without all of them (the gain rule). Otherwise their departure
 //!    brings nothing yet, and one that returns can still vote.
 //! 2. Servers that join and follow.
 //! 3. Voters that leave, the dead ones first. Those of a cluster that leaves as a whole stay while the ensemble has no more
@@ -107,6 +108,11 @@ impl<'a> Difference<'a> {
         self.quorum.following.contains(&id)
     }
 
+    /// True if a voter follows, or may do so although the agent cannot ask it.
+    fn may_run(&self, id: i32) -> bool {
+        self.follows(id) || self.quorum.may_take_part(id)
+    }
+
     fn lists_as(&self, id: i32, role: Role) -> bool {
         self.listed.get(&id).is_some_and(|s| s.role == role)
     }
@@ -129,7 +135,7 @@ impl<'a> Difference<'a> {
     fn next(&self) -> Result<Option<MembershipChange>, String> {
         let wanted: Vec<i32> = self.listed.values().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let joiners: Vec<i32> = wanted.iter().copied().filter(|id| !self.voters.contains(id)).collect();
-        let (alive, dead): (Vec<i32>, Vec<i32>) = self.leavers().into_iter().partition(|id| self.follows(*id));
+        let (alive, dead): (Vec<i32>, Vec<i32>) = self.leavers().into_iter().partition(|id| self.may_run(*id));
         let (running, absent): (Vec<i32>, Vec<i32>) = joiners.into_iter().partition(|id| self.may_vote(*id));
 
         let gains = self.gains_without(dead.len());

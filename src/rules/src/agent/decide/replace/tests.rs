@@ -57,6 +57,7 @@ fn scene(voters: i32) -> Scene {
         id: Some(2),
         revision: "r1".into(),
         ready: true,
+        runs: true,
         terminating: false,
         drain: None,
         needs_mount: false,
@@ -230,6 +231,7 @@ fn a_void_request_deletes_nothing(#[case] scene: Scene) {
     "it leads, and server 3 has just come back"
 )]
 #[case::ready_and_out_of_reach(scene(5).silent(2).stopped(3), "server 3 does not serve")]
+#[case::running_and_out_of_reach(scene(5).silent(2).stopped(3).with(|scene| scene.server.ready = false), "server 3 does not serve")]
 #[case::in_an_election(scene(3).stopped(2).with(|scene| scene.server.unready_for = Duration::from_secs(1)), "it does not serve at the moment")]
 #[case::other_id(scene(3).stopped(2).with(|scene| scene.server.id = Some(4)), "it is server 4 now, and not server 2")]
 #[case::unknown_id(scene(3).silent(2).with(|scene| scene.server.id = None), "the id of its server is unknown")]
@@ -304,7 +306,7 @@ fn a_server_of_the_same_cluster(
 #[case::stuck(|scene: &mut Scene| { scene.gone.insert("pod-uid".into()); }, true)]
 #[case::stuck_and_deleted(|scene: &mut Scene| { scene.gone.insert("pod-uid".into()); scene.server.terminating = true; }, true)]
 fn a_pod_whose_node_is_gone(#[case] change: fn(&mut Scene), #[case] force: bool) {
-    let scene = scene(3).silent(2).with(|scene| scene.server.ready = false).with(change);
+    let scene = scene(3).silent(2).with(|scene| (scene.server.ready, scene.server.runs) = (false, false)).with(change);
     assert_eq!(scene.deletion().force, force);
 }
 

@@ -1,7 +1,8 @@
 //! Which server of this cluster restarts next, for another revision, on another node or for its file system.
 //!
 //! Servers that do not serve restart first, one at a time and without the restart lock. That makes nothing worse, and it is the
-//! only way out after a bad image broke a majority. Serving voters restart one at a time in the whole ensemble, under the
+//! only way out after a bad image broke a majority. A server that runs and cannot be asked may serve, so it counts as one that
+//! does. If it hangs, its parent process or the kubelet ends it, and then it is known to be down. Serving voters restart one at a time in the whole ensemble, under the
 //! restart lock, and only while every other voter serves. The leader restarts last, after every other voter has served for a
 //! while: one of them is elected then, and all others must know its address.
 
@@ -92,13 +93,13 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     // A server that cannot leave a drained node would stay down, and one whose volume is being deleted would lose it.
     let stays = |server: &&LocalServer| {
-        inputs.kept.contains_key(server.pod.as_str()) || may_serve(server) && cannot_leave(server).is_some()
+        inputs.kept.contains_key(server.pod.as_str()) || may_serve(inputs, server) && cannot_leave(server).is_some()
     };
     let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
     // Servers that have not even started come first.
     candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
-    if let Some(server) = candidates.iter().find(|server| !may_serve(server)) {
+    if let Some(server) = candidates.iter().find(|server| !may_serve(inputs, server)) {
         if may_run(server) && inputs.formed && server.unready_for < SILENCE {
             return RestartStep::Wait(format!("{} does not serve at the moment", server.pod));
         }
@@ -129,8 +130,10 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
 }
 
-fn may_serve(server: &LocalServer) -> bool {
-    if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() }
+/// Before the first quorum a server in doubt serves only if the kubelet finds it ready.
+fn may_serve(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
+    let in_doubt = server.doubt().is_some() && !server.ready && !inputs.formed;
+    if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() && !in_doubt }
 }
 
 /// True if a server is not known to have ended: it may be in an election, or serve although the agent cannot reach it.
@@ -149,7 +152,10 @@ fn last_in_order(server: &LocalServer) -> (bool, i32) {
 }
 
 fn waits(server: &LocalServer, why: &str) -> String {
-    format!("{} is not restarted: {why}", server.pod)
+    let doubt = server
+        .doubt()
+        .map(|doubt| format!(". It may serve: {doubt}. If you know that it does not serve, delete its pod"));
+    format!("{} is not restarted: {why}{}", server.pod, doubt.unwrap_or_default())
 }
 
 /// What keeps every restart waiting: a server of this cluster that stops or starts.
@@ -163,7 +169,8 @@ fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     let starting =
         |server: &&LocalServer| !server.outdated(inputs.revision) && (!server.started() || returns(inputs, server));
     if let Some(server) = inputs.servers.iter().find(starting) {
-        return Some(format!("{} is being started", server.pod));
+        let starts = || format!("{} is being started", server.pod);
+        return Some(server.doubt().map_or_else(starts, |doubt| format!("Waiting for {}: {doubt}", server.pod)));
     }
     (inputs.servers.len() < inputs.expected).then(|| "Pods are being created".to_owned())
 }
@@ -178,14 +185,14 @@ fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
         })
 }
 
-/// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new
-/// pod can report what its volume holds. All others stay as they are.
+/// The next restart while all servers are being suspended. Only a server that does not run restarts, so that its new pod can
+/// report what its volume holds. All others stay as they are.
 #[must_use]
 pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], kept: &BTreeMap<&str, &str>) -> RestartStep {
-    let unreachable = |server: &&LocalServer| {
-        server.view.is_none() && !server.ready && !server.terminating && server.outdated(revision)
+    let unreachable = |server: &&LocalServer| server.view.is_none() && !server.terminating && server.outdated(revision);
+    let why = |server: &LocalServer| {
+        kept.get(server.pod.as_str()).copied().or_else(|| server.doubt().map(|_| "no quorum allows it"))
     };
-    let why = |server: &LocalServer| kept.get(server.pod.as_str());
     let (staying, others): (Vec<_>, Vec<_>) =
         servers.iter().filter(unreachable).partition(|server| why(server).is_some());
     match others.into_iter().max_by_key(|server| server.unready_for) {
@@ -245,7 +252,7 @@ pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server:
     let quorum = inputs.quorum.ok_or_else(no_quorum)?;
     let voters = quorum.voters();
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
-        return Err(format!("server {other} does not serve, or is not synced"));
+        return Err(format!("server {other} {}", quorum.why_not_following(*other)));
     }
     if awaits_joiners(inputs, voters.len()) {
         return Err("no majority would be left before more voters have joined".to_owned());

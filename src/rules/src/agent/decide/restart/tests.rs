@@ -32,8 +32,12 @@ enum State {
     /// It serves, but the agent cannot reach it.
     Unreachable,
     Absent,
-    /// It served until just now, and does not answer.
+    /// Its container ended just now.
     Vanished,
+    /// It runs, and the agent cannot reach it. Nor does the kubelet find it ready: clients use up its connections.
+    Unasked,
+    /// Its `ZooKeeper` runs, and does not answer its parent process.
+    Hung,
     Terminating,
 }
 
@@ -44,7 +48,8 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         State::Returned => Some(ServerReport { settled: false, ..report(id, Mode::Follower, true) }),
         State::Slow => Some(report(id, Mode::Follower, false)),
         State::Silent | State::Looking => Some(report(id, Mode::Looking, false)),
-        State::Unreachable | State::Absent | State::Vanished => None,
+        State::Hung => Some(ServerReport { mode: None, ..report(id, Mode::Follower, false) }),
+        State::Unreachable | State::Unasked | State::Absent | State::Vanished => None,
     };
     LocalServer {
         pod: format!("zk-{id}"),
@@ -57,6 +62,7 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         drain: (!current && id % 2 == 0).then(|| Drain { node: "n1".into(), stays: None }),
         needs_mount: false,
         ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unreachable),
+        runs: !matches!(state, State::Absent | State::Vanished),
         terminating: state == State::Terminating,
         failure: None,
         view,
@@ -103,6 +109,7 @@ impl World {
             settled: settled.chain(serving.clone()).collect(),
             following: following.chain(serving).collect(),
             leader: servers.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
+            ..Quorum::default()
         };
         let lock = self
             .lock
@@ -142,8 +149,8 @@ impl World {
         if server.view.is_none() && server.unready_for < SILENCE && held.is_none() {
             return wrong("at once");
         }
-        let follows = |view: &ServerReport| matches!(view.mode, Some(Mode::Leader | Mode::Follower));
-        let may_serve = server.view.as_ref().map_or(server.ready, |view| view.serving || follows(view));
+        let may_serve = |view: &ServerReport| view.serving || view.mode != Some(Mode::Looking);
+        let may_serve = server.view.as_ref().map_or(server.runs, may_serve);
         if !may_serve {
             return Ok(());
         }
@@ -173,8 +180,8 @@ impl World {
 
 fn worlds() -> impl Strategy<Value = World> {
     let state = prop_oneof![
-        6 => Just(State::Serves), 1 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Slow),
-        1 => Just(State::Looking),
+        8 => Just(State::Serves), 2 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Slow),
+        1 => Just(State::Looking), 1 => Just(State::Unasked), 1 => Just(State::Hung),
         1 => Just(State::Unreachable), 1 => Just(State::Absent), 1 => Just(State::Vanished),
         1 => Just(State::Terminating),
     ];
@@ -226,6 +233,9 @@ fn serving(id: i32, held: bool) -> RestartStep {
 #[case::finally_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
 #[case::only_a_leader_waits_for_settled_voters(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
 #[case::a_slow_voter_with_the_lock(&[(false, State::Slow), (true, State::Serves)], None, serving(1, false))]
+#[case::one_that_runs_and_cannot_be_asked(&[(false, State::Unasked), (true, State::Serves)], None, serving(1, false))]
+#[case::one_whose_zookeeper_hangs(&[(false, State::Hung), (true, State::Serves)], None, serving(1, false))]
+#[case::the_one_that_is_down_first(&[(false, State::Unasked), (false, State::Absent)], None, RestartStep::Restart { pod: "zk-2".into(), uid: "u2".into() })]
 #[case::lock_held(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
 #[case::locked_server_has_left(&[(true, State::Serves)], Some((true, 9)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 9 }))]
 #[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 1 }))]
@@ -285,6 +295,7 @@ impl Federation {
             settled: up.clone(),
             leader: Some(leader).filter(|leader| up.contains(leader)),
             following: up,
+            ..Quorum::default()
         };
         let name = |cluster: usize| format!("m{cluster}");
         let lock = self.lock.map(|(cluster, server)| RestartLock { holder: name(cluster), server });
@@ -349,6 +360,8 @@ fn a_broken_majority_restarts_one_after_the_other() {
 #[case::lock_of_another_agent(&[(false, State::Serves)], Some((false, 9)))]
 #[case::the_leader_while_another_is_not_settled(&[(false, State::Leads), (true, State::Returned)], None)]
 #[case::another_is_in_an_election(&[(false, State::Serves), (false, State::Looking)], None)]
+#[case::another_cannot_be_asked(&[(false, State::Unasked), (false, State::Unasked)], None)]
+#[case::another_hangs(&[(false, State::Serves), (true, State::Hung)], None)]
 #[case::another_vanished(&[(false, State::Serves), (false, State::Vanished)], None)]
 #[case::the_new_pod_does_not_answer(&[(true, State::Absent), (false, State::Serves)], None)]
 #[case::the_new_pod_does_not_serve(&[(true, State::Silent), (false, State::Serves)], None)]
@@ -370,6 +383,7 @@ fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BT
         settled: voters.clone(),
         leader: Some(3),
         following: voters,
+        ..Quorum::default()
     };
     let lock = RestartLock { holder: HOLDER.into(), server: 1 };
     let step = next_step(RestartInputs {
