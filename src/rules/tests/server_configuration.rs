@@ -417,3 +417,13 @@ fn credentials_of_settings_and_flags_are_found() {
     };
     assert_eq!(credentials::values(&config), ["h0rse", "b4ttery"]);
 }
+
+#[rstest]
+#[case::plain("-Xmx1g -Dx.keyStorePassword=h0rse -Dy=2", &["h0rse"])]
+#[case::quoted_value("-Dx.password=\"h0 rse\" -Dtoken='b4t tery'", &["h0 rse", "b4t tery"])]
+#[case::quoted_flag("\"-Dx.password=h0 rse\"", &["h0 rse"])]
+#[case::no_end_of_a_quote("-Dx.password='h0 rse", &["h0 rse"])]
+#[case::none("-Xmx1g", &[])]
+fn credentials_of_a_variable_are_found(#[case] text: &str, #[case] expected: &[&str]) {
+    assert_eq!(credentials::in_variable(text), expected);
+}

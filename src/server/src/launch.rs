@@ -216,7 +216,7 @@ impl Supervisor {
             flags,
             secret_flags: paths.secret_flags(),
             configuration: paths.zoo_cfg(),
-            secrets: [superuser.secrets(), credentials::values(server)].concat(),
+            secrets: [superuser.secrets(), credentials::values(server), image_credentials()].concat(),
             log_format: self.options.log_format,
         };
         let decision = describe(&plan.start.decision);
@@ -308,6 +308,12 @@ impl LaunchPlan {
             dynamic.servers.iter().find(|server| server.id == self.id).map(|server| server.host.clone())
         })
     }
+}
+
+/// Credentials in the environment of the image. Java prints these variables when it starts.
+fn image_credentials() -> Vec<String> {
+    let variables = jvm::FLAG_VARIABLES.iter().filter_map(|name| std::env::var(name).ok());
+    variables.flat_map(|text| credentials::in_variable(&text)).collect()
 }
 
 const fn describe(decision: &Decision) -> &'static str {

@@ -10,8 +10,28 @@ const SHORTEST: usize = 4;
 #[must_use]
 pub fn values(config: &ServerConfig) -> Vec<String> {
     let settings = config.zoo_cfg.iter().map(|entry| (entry.name.as_str(), entry.value.as_str()));
-    let flags = config.jvm_flags.iter().filter_map(|flag| flag.split_once('='));
-    let credentials = settings.chain(flags).filter(|(name, value)| value.len() >= SHORTEST && is_credential(name));
+    of(settings.chain(config.jvm_flags.iter().filter_map(|flag| flag.split_once('='))))
+}
+
+/// Values of flags in a variable of the environment that may be credentials. A value may have quotes, and spaces within them.
+#[must_use]
+pub fn in_variable(text: &str) -> Vec<String> {
+    let mut quote = None;
+    let flags = text.split(|c: char| match quote {
+        Some(begin) => {
+            quote = quote.filter(|_| c != begin);
+            false
+        }
+        None => {
+            quote = Some(c).filter(|c| matches!(c, '"' | '\''));
+            c.is_whitespace()
+        }
+    });
+    of(flags.filter_map(|flag| flag.split_once('=')).map(|(name, value)| (name, value.trim_matches(['"', '\'']))))
+}
+
+fn of<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let credentials = pairs.filter(|(name, value)| value.len() >= SHORTEST && is_credential(name));
     credentials.map(|(_, value)| value.to_owned()).collect()
 }
 
