@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::{
+    api::core::v1::{Container, Pod, PodSpec},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use kube_core::{DynamicObject, ResourceExt};
 use serde_json::{Value, json};
 
@@ -31,7 +34,8 @@ pub fn pod_of(set: &DynamicObject, pod: &str, name: &str) -> Option<Pod> {
     serde_json::from_value(next).ok()
 }
 
-/// True if a refusal says that a quota is exceeded, and the next pod would fit once `live` is gone. Quotas may select pods by their
+/// True if a refusal says that a quota is exceeded, and the next pod would fit once `live` is gone. The refusal names one quota,
+/// and another may limit what the next pod has more of, so the refusal must name all of that. Quotas may select pods by their
 /// priority, so both must have the same. A pod without a class gets the default one.
 #[must_use]
 pub fn fits_in_place_of(refusal: &str, live: &Pod, next: &Pod) -> bool {
@@ -39,10 +43,16 @@ pub fn fits_in_place_of(refusal: &str, live: &Pod, next: &Pod) -> bool {
     let class = next.priority_class_name.as_ref();
     let is_selected_alike = class.is_none() || class == live.priority_class_name.as_ref();
     let fits = |[requested, used, limited]: [Amounts<'_>; 3]| {
-        requested.iter().all(|(resource, requested)| {
-            let (Some(used), Some(limited)) = (used.get(resource), limited.get(resource)) else { return false };
-            used.saturating_sub(amount(live, resource)).saturating_add(*requested) <= *limited
-        })
+        let is_named = |resource: &String| {
+            let plain = resource.strip_prefix("requests.");
+            [Some(resource.as_str()), plain].into_iter().flatten().any(|name| requested.contains_key(name))
+        };
+        let mut more = resources(next).filter(|resource| amount(next, resource) > amount(live, resource));
+        more.all(|resource| is_named(&resource))
+            && requested.iter().all(|(resource, requested)| {
+                let (Some(used), Some(limited)) = (used.get(resource), limited.get(resource)) else { return false };
+                used.saturating_sub(amount(live, resource)).saturating_add(*requested) <= *limited
+            })
     };
     is_selected_alike && exceeded(refusal).is_some_and(fits)
 }
@@ -58,6 +68,17 @@ fn exceeded(refusal: &str) -> Option<[Amounts<'_>; 3]> {
         text.split(',').map(|pair| pair.split_once('=').and_then(|(name, n)| Some((name, thousandths(n)?)))).collect()
     };
     Some([amounts("requested: ")?, amounts("used: ")?, amounts("limited: ")?])
+}
+
+/// The resources of a pod, by their names in a quota.
+fn resources(pod: &PodSpec) -> impl Iterator<Item = String> {
+    let containers = pod.containers.iter().chain(pod.init_containers.iter().flatten());
+    containers.filter_map(|container| container.resources.as_ref()).flat_map(|resources| {
+        let names = |kind: &'static str, amounts: &'_ Option<BTreeMap<String, Quantity>>| {
+            amounts.iter().flatten().map(|(name, _)| format!("{kind}.{name}")).collect::<Vec<_>>()
+        };
+        [names("requests", &resources.requests), names("limits", &resources.limits)].concat()
+    })
 }
 
 /// How much of a resource a pod counts in a quota: the larger of all its containers together, and of any one init container.
@@ -103,13 +124,13 @@ mod tests {
     }
 
     #[rstest]
-    #[case::full_by_this_pod(quota("pods=1", "pods=3", "pods=3"), true)]
+    #[case::another_quota_may_limit_what_grows(quota("pods=1", "pods=3", "pods=3"), false)]
     #[case::over_full(quota("pods=1", "pods=4", "pods=3"), false)]
     #[case::same_memory(quota("requests.memory=1Gi", "requests.memory=3Gi", "requests.memory=3Gi"), true)]
     #[case::other_units(quota("memory=1024Mi", "memory=3Gi", "memory=3221225472"), true)]
     #[case::grows_beyond(quota("memory=2Gi", "memory=3Gi", "memory=3Gi"), false)]
     #[case::grows_within(quota("memory=2Gi", "memory=3Gi", "memory=4Gi"), true)]
-    #[case::limits(quota("limits.cpu=1,pods=1", "limits.cpu=3,pods=3", "limits.cpu=3,pods=3"), true)]
+    #[case::limits(quota("limits.cpu=1,memory=2Gi", "limits.cpu=3,memory=3Gi", "limits.cpu=3,memory=4Gi"), true)]
     #[case::one_of_two(quota("limits.cpu=2,pods=1", "limits.cpu=3,pods=3", "limits.cpu=3,pods=3"), false)]
     #[case::a_resource_that_the_pod_lacks(quota("limits.memory=1Gi", "limits.memory=1Gi", "limits.memory=1Gi"), false)]
     #[case::no_quota("admission webhook \"x\" denied the request".to_owned(), false)]
