@@ -240,6 +240,8 @@ mutations! {
         RecordAgain,
         /// The agent releases the object of a bootstrap, and with its status the first starts.
         ForgetFirstStarts,
+        /// The agent takes a server for new whose first start went with the status of an earlier object.
+        ForgetRecreated,
     }
     /// Variants of `rollout::rebootstrap` about volumes.
     REBOOTSTRAP {
@@ -332,6 +334,8 @@ mutations! {
         BelieveNeverJoined,
         /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
         BeginUnrecorded,
+        /// Servers that may have lost their own volumes prove that no quorum formed.
+        BelieveAskers,
         /// A server that copies first votes when its `ZooKeeper` starts again, although it has copied nothing.
         VoteAgain,
         /// A server that copies first starts without a record, so it counts as new after it has lost its volume.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::collections::BTreeSet;
+
 use mczk_api::{
     contract::control_api::{Configuration, ConfiguredServer},
     mutation::Mutation,
@@ -196,6 +198,14 @@ fn unconfirmed(list: Ensemble, answers: &[i32]) -> StartInputs {
     StartInputs { age: VolumeAge::default(), ..with_peers(used_volume(list, seeded()), peers) }
 }
 
+/// The same in an ensemble of so many voters. Of those that answer, these acknowledged nothing.
+fn wiped(voters: i32, answers: &[i32], prove: &[i32]) -> StartInputs {
+    let mut inputs = first_start(Recorded::Other, answers);
+    inputs.assigned = Some(bootstrap(voters));
+    inputs.peers.acknowledged_nothing = prove.iter().copied().collect();
+    inputs
+}
+
 fn recorded_as(recorded: Recorded, inputs: StartInputs) -> StartInputs {
     StartInputs { recorded, ..inputs }
 }
@@ -217,6 +227,10 @@ fn bootstrap_rows() -> Vec<Row> {
         ("the agent has recorded another volume", first_start(Recorded::Other, &[]), ASK),
         ("the agent has recorded another volume, and one answers", first_start(Recorded::Other, &[3]), ASK),
         ("the agent has recorded another volume, and all answer", first_start(Recorded::Other, &[2, 3]), BOOTSTRAP),
+        ("one of the others may have lost its volume too", wiped(5, &[2, 4, 5], &[4, 5]), ASK),
+        ("a majority with it has one that acknowledged nothing", wiped(5, &[2, 4, 5], &[2, 4, 5]), BOOTSTRAP),
+        ("any of the others may have lost its volume, and all answer", wiped(5, &[2, 3, 4, 5], &[]), BOOTSTRAP),
+        ("no other voter can tell", wiped(1, &[], &[]), ASK),
         (
             "the same process ran before",
             StartInputs {
@@ -581,6 +595,13 @@ fn every_broken_variant_fails_a_row() {
     }
 }
 
+/// An ensemble of one voter would wait for ever.
+#[test]
+fn a_server_without_other_voters_says_what_helps() {
+    let Decision::AskAgent(why) = decide(&wiped(1, &[], &[])).decision else { panic!("it starts") };
+    assert!(why.contains("declare the ensemble again"), "{why}");
+}
+
 #[rstest]
 #[case::no_answer(restarted(&[], 0), false)]
 #[case::a_majority(restarted(&[2, 3], 4), false)]
@@ -702,13 +723,16 @@ fn bootstrap_rules(
         !initialize || inputs.peers.accepted_epoch == 0 || !start.id.is_some_and(|id| is_known(inputs, id)),
         "an empty server that served before does not vote",
     )?;
-    let voters = servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect::<Vec<_>>();
-    let others = voters.iter().filter(|id| Some(**id) != start.id && inputs.peers.answered.contains(id)).count();
+    let voters = servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id);
+    let others: BTreeSet<i32> = voters.filter(|id| Some(*id) != start.id).collect();
+    let among = |ids: &BTreeSet<i32>| others.intersection(ids).count();
+    let none_formed = among(&inputs.peers.acknowledged_nothing) > others.len() / 2
+        || !others.is_empty() && among(&inputs.peers.answered) == others.len();
     check(
         !initialize
             || inputs.recorded == Recorded::This
             || inputs.age.confirmed && inputs.age.generation.is_some()
-            || inputs.recorded == Recorded::Other && others >= voters.len() - voters.len() / 2,
+            || inputs.recorded == Recorded::Other && none_formed,
         "an empty server votes only if it never voted, or if no quorum can have formed with it",
     )?;
     check(start.copies_first != initialize, "any other empty server copies first")
@@ -864,7 +888,7 @@ prop_compose! {
         list in prop::option::of(any_list()),
         suspended in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
-        answered in prop::collection::btree_set(1..5_i32, 0..4),
+        (answered, acknowledged_nothing) in (prop::collection::btree_set(1..5_i32, 0..4), prop::collection::btree_set(1..5_i32, 0..4)),
         generations in prop::collection::btree_map(1..5_i32, 0..3_i64, 0..4),
         (generation, lost, confirmed) in (prop::option::weighted(0.9, 0..3_i64), prop::option::weighted(0.2, 1..3_i64), any::<bool>()),
         recorded in prop_oneof![Just(Recorded::Unknown), Just(Recorded::This), Just(Recorded::Other)],
@@ -879,7 +903,7 @@ prop_compose! {
             suspended,
             has_set_aside,
             recorded,
-            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, generations },
+            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, acknowledged_nothing, generations },
         }
     }
 }

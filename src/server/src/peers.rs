@@ -68,6 +68,7 @@ fn add(peers: &mut Peers, report: ServerReport) {
     peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
     // A server that cannot read its volume tells nothing of what it knew.
     peers.answered.extend(report.id.filter(|_| report.accepted_epoch != UNKNOWN_EPOCH));
+    peers.acknowledged_nothing.extend(report.id.filter(|_| report.acknowledged_nothing));
     for (id, generation) in report.generations {
         let known = peers.generations.entry(id).or_default();
         *known = generation.max(*known);

@@ -10,6 +10,7 @@ use crate::{
     volume::Volume,
 };
 use mczk_api::contract::control_api::{Configuration, Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
+use mczk_rules::server::{start::Recorded, volume_age::VolumeMark};
 
 /// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
 const DEAD_AFTER: Duration = Duration::from_secs(600);
@@ -18,13 +19,14 @@ const DEAD_AFTER: Duration = Duration::from_secs(600);
 struct OnVolume {
     identity: String,
     accepted_epoch: i64,
+    has_vote: bool,
     generations: BTreeMap<i32, i64>,
     configuration: Option<Configuration>,
     disk: Option<Disk>,
 }
 
 impl OnVolume {
-    fn read(volume: &Volume) -> Self {
+    fn read(volume: &Volume, written: Option<&VolumeMark>) -> Self {
         // Without its generations the server must not count as one that answered.
         let Ok(generations) = volume.known_generations() else {
             return Self { disk: volume.disk().ok(), ..Self::default() };
@@ -32,6 +34,7 @@ impl OnVolume {
         Self {
             identity: volume.identity().unwrap_or_default(),
             accepted_epoch: volume.accepted_epoch(),
+            has_vote: volume.has_vote(written).unwrap_or(false),
             generations,
             configuration: volume.dynamic().ok().flatten().map(|(_, configuration)| configuration),
             disk: volume.disk().ok(),
@@ -42,7 +45,7 @@ impl OnVolume {
 impl Default for OnVolume {
     fn default() -> Self {
         let (identity, generations) = (String::new(), BTreeMap::new());
-        Self { identity, accepted_epoch: UNKNOWN_EPOCH, generations, configuration: None, disk: None }
+        Self { identity, accepted_epoch: UNKNOWN_EPOCH, has_vote: false, generations, configuration: None, disk: None }
     }
 }
 
@@ -71,10 +74,11 @@ impl Supervisor {
     /// The state of the server, observed now.
     pub async fn report(&self) -> ServerReport {
         let state = self.with_state(State::clone);
-        let volume = self.volume.clone();
-        let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume)).await;
-        let OnVolume { identity, accepted_epoch, generations, configuration: stored_configuration, disk } =
+        let (volume, written) = (self.volume.clone(), state.written.clone());
+        let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume, written.as_ref())).await;
+        let OnVolume { identity, accepted_epoch, has_vote, generations, configuration: stored_configuration, disk } =
             read.unwrap_or_default();
+        let is_first = state.first_start.as_ref().is_some_and(|first| first.record() == Recorded::This);
         let (answers, observation) = match &state.sessions {
             None => (Answers::default(), None),
             Some(sessions) => {
@@ -107,6 +111,7 @@ impl Supervisor {
             accepted_epoch,
             volume: identity,
             first_start: state.first_start.map(|first| first.identity),
+            acknowledged_nothing: accepted_epoch == 0 && (is_first || has_vote),
             generations,
             disk,
             lost: state.lost,

@@ -155,6 +155,14 @@ impl Volume {
         Ok(VolumeAge::of(&self.generations()?, files, confirmed))
     }
 
+    /// True if this process, which has `written` that mark, has run `ZooKeeper` on the volume with a right to vote.
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub(super) fn has_vote(&self, written: Option<&VolumeMark>) -> io::Result<bool> {
+        Ok(self.age(&Ok(Files::default()), written)?.has_vote())
+    }
+
     /// The mark of the volume. `None` without a server.
     ///
     /// # Errors

@@ -364,6 +364,7 @@ impl World {
             accepted_epoch: i64::from(formed),
             volume: format!("{}/{}", pod.key.cluster, pod.key.name),
             first_start: None,
+            acknowledged_nothing: false,
             stored_configuration: None,
             generations: BTreeMap::new(),
             disk,

@@ -164,6 +164,10 @@ pub struct ServerReport {
     /// [`crate::zookeeper::FirstStart`].
     #[serde(default)]
     pub first_start: Option<String>,
+    /// True if the server certainly acknowledged nothing: it joined no quorum, and has no other volume than the one with which it
+    /// began. Defaults to false when absent.
+    #[serde(default)]
+    pub acknowledged_nothing: bool,
     /// Highest generations of volumes that this server knows, by the id of their server.
     /// Empty if the server is older than this field.
     #[serde(default)]

@@ -17,15 +17,11 @@ pub fn values(config: &ServerConfig) -> Vec<String> {
 #[must_use]
 pub fn in_variable(text: &str) -> Vec<String> {
     let mut quote = None;
-    let flags = text.split(|c: char| match quote {
-        Some(begin) => {
-            quote = quote.filter(|_| c != begin);
-            false
-        }
-        None => {
-            quote = Some(c).filter(|c| matches!(c, '"' | '\''));
-            c.is_whitespace()
-        }
+    let flags = text.split(|c: char| {
+        let quoted = quote.is_some();
+        quote = quote
+            .map_or_else(|| Some(c).filter(|c| matches!(c, '"' | '\'')), |begin| Some(begin).filter(|_| c != begin));
+        !quoted && c.is_whitespace()
     });
     of(flags.filter_map(|flag| flag.split_once('=')).map(|(name, value)| (name, value.trim_matches(['"', '\'']))))
 }

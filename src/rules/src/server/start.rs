@@ -94,6 +94,8 @@ pub struct Peers {
     pub accepted_epoch: i64,
     /// Ids of the servers that answered.
     pub answered: BTreeSet<i32>,
+    /// Ids of those that certainly acknowledged nothing.
+    pub acknowledged_nothing: BTreeSet<i32>,
     /// Highest generation of a server's volume that a server knows, by the server's id.
     pub generations: BTreeMap<i32, i64>,
 }
@@ -442,22 +444,34 @@ fn has_formed(list: &Ensemble, peers: &Peers) -> bool {
 /// Why an empty server may have voted before, if it may have: a server that lost its volume looks like a new one. No server
 /// that answered ever joined a quorum.
 fn why_not_first(server: &Server, list: &Ensemble, inputs: &StartInputs) -> Option<String> {
-    let id = server.id;
-    let voters: Vec<i32> = list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-    let answered = voters.iter().filter(|voter| **voter != id && inputs.peers.answered.contains(voter)).count();
-    // Each majority with this server has one of so many others.
-    let needed = voters.len() + 1 - majority(voters.len());
     match inputs.recorded {
         // The volume is as this process left it, with a right to vote.
         _ if server.role == Role::Observer || inputs.age.has_vote() => None,
         Recorded::This => None,
         Recorded::Unknown => Some("the agent must first record the volume with which the server votes".to_owned()),
-        Recorded::Other if answered >= needed => None,
-        Recorded::Other => Some(format!(
-            "the agent has recorded another volume of server {id}, with which it may have voted. The server starts when \
-             {needed} other voters answer that they never joined a quorum, or when a quorum serves; {answered} have answered"
-        )),
+        Recorded::Other => why_may_have_voted(server.id, list, &inputs.peers),
     }
+}
+
+/// Why a server may have voted with the volume that the agent has recorded, if it may have. It has not if each majority with it
+/// has one of those that acknowledged nothing. If all others answer, no volume holds anything that it acknowledged.
+fn why_may_have_voted(id: i32, list: &Ensemble, peers: &Peers) -> Option<String> {
+    let voters = list.servers.iter().filter(|server| server.role == Role::Voter).map(|server| server.id);
+    let others: BTreeSet<i32> = voters.filter(|voter| *voter != id).collect();
+    let why = format!("the agent has recorded another volume of server {id}, with which it may have voted");
+    if others.is_empty() {
+        return Some(format!("{why}. No other voter can tell: bring that volume back, or declare the ensemble again"));
+    }
+    let proofs = if broken!(BelieveAskers) { &peers.answered } else { &peers.acknowledged_nothing };
+    let (proofs, answers) = (others.intersection(proofs).count(), others.intersection(&peers.answered).count());
+    let needed = others.len() + 2 - majority(others.len() + 1);
+    (proofs < needed && answers < others.len()).then(|| {
+        format!(
+            "{why}. The server starts when all {} other voters answer that they never joined a quorum, when {needed} of them \
+             prove that they acknowledged nothing, or when a quorum serves; {answers} have answered, and {proofs} prove it",
+            others.len()
+        )
+    })
 }
 
 /// The configuration that a quorum confirmed.

@@ -83,7 +83,8 @@ impl VolumeAge {
     }
 
     /// True if this process has run `ZooKeeper` on the volume with a vote, and not to copy the data first.
-    pub(super) fn has_vote(&self) -> bool {
+    #[must_use]
+    pub fn has_vote(&self) -> bool {
         self.confirmed && (self.generation.is_some() || broken!(VoteAgain))
     }
 

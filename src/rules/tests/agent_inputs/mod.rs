@@ -33,6 +33,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         accepted_epoch: 0,
         volume: String::new(),
         first_start: None,
+        acknowledged_nothing: false,
         stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,
@@ -120,6 +121,7 @@ pub fn status_inputs<'a>(
         loaded: None,
         missing_secrets: Vec::new(),
         preflight: None,
+        first_starts: Vec::new(),
         unused_claims: Vec::new(),
         now: Timestamp::UNIX_EPOCH,
     }

@@ -322,6 +322,7 @@ impl State {
             accepted_epoch: 1,
             volume: String::new(),
             first_start: None,
+            acknowledged_nothing: false,
             stored_configuration: None,
             generations: std::collections::BTreeMap::new(),
             disk: None,

@@ -7,11 +7,14 @@ use mczk_api::{
     zookeeper::{Role, ZooKeeperStatus},
 };
 use mczk_rules::{
-    agent::decide::{first_start, local_server::LocalServer},
+    agent::decide::{
+        first_start::{self, LocalServers},
+        local_server::LocalServer,
+    },
     server::start::{self, Decision, Start, StartInputs},
 };
 
-use crate::state::{DAMAGED, Process, SERVERS, State, Trouble, Volume, id, listed};
+use crate::state::{DAMAGED, Process, State, Trouble, Volume, id, listed_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -21,6 +24,8 @@ pub enum Action {
     StartIn(Trouble),
     /// The agent records the first start of a server, or answers it. Other agents do both at once.
     Agent(usize),
+    /// The object of a server's cluster is deleted, and Karmada creates it again without its status.
+    Recreate(usize),
     /// Karmada delivers the next phase to the damaged server, or to both others.
     Deliver(bool),
     /// All servers that may vote elect a leader, except this one.
@@ -70,21 +75,31 @@ pub enum Damage {
     Returns,
     /// Files of it are missing or partial.
     Files,
+    /// Two are lost, while only servers and clients act.
+    Lost,
 }
 
 pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
     use Action::{
         Agent, CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Deliver, Exit, Join, Kill,
-        Partial, Save, Snapshot, Start, StartIn, Wipe,
+        Partial, Recreate, Save, Snapshot, Start, StartIn, Wipe,
     };
     let mut all = vec![Action::Write, Action::Elect(None)];
-    for server in 0..SERVERS {
+    for server in 0..state.servers.len() {
         all.extend([Start(server), Action::Elect(Some(server)), Join(server), Kill(server)]);
     }
-    all.extend([Agent(DAMAGED), Deliver(true), Deliver(false), Snapshot(DAMAGED), Partial(DAMAGED), Exit(DAMAGED)]);
-    all.extend((0..SERVERS).filter(|other| *other != DAMAGED).map(|other| StartIn(Trouble::Late(other))));
-    // `ZooKeeper` exits when its files are gone.
-    let is_idle = state.servers[DAMAGED].process != Process::Running;
+    all.extend((0..state.damaged).map(Agent));
+    if damage != Damage::Lost {
+        all.extend([
+            Deliver(true),
+            Deliver(false),
+            Snapshot(DAMAGED),
+            Partial(DAMAGED),
+            Exit(DAMAGED),
+            Recreate(DAMAGED),
+        ]);
+        all.extend((state.damaged..state.servers.len()).map(|other| StartIn(Trouble::Late(other))));
+    }
     match damage {
         Damage::Returns => all.extend([Action::Restore, Save(DAMAGED), Wipe(DAMAGED)]),
         Damage::Files => {
@@ -92,8 +107,14 @@ pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
             all.extend([DeleteLogs(DAMAGED), DeleteNewestLog(DAMAGED), DeleteOldestLog(DAMAGED)]);
             all.extend([CutLog(DAMAGED), DamageSnapshot(DAMAGED)]);
         }
+        Damage::Lost => all.extend((0..state.damaged).map(Wipe)),
     }
-    all.retain(|action| !action.is_damage() || is_idle && state.budget.damage > 0);
+    // `ZooKeeper` exits when its files are gone.
+    let is_idle = |server: usize| state.servers[server].process != Process::Running;
+    all.retain(|action| match action {
+        Wipe(server) => is_idle(*server) && state.budget.damage > 0,
+        action => !action.is_damage() || is_idle(DAMAGED) && state.budget.damage > 0,
+    });
     all
 }
 
@@ -103,12 +124,13 @@ pub fn apply(state: &State, action: Action) -> Option<State> {
     match action {
         Action::StartIn(trouble) => start_server(&mut next, DAMAGED, trouble),
         Action::Start(server) => start_server(&mut next, server, Trouble::None).map(|()| {
-            if server != DAMAGED && next.servers[server].wants.is_some() {
+            if server >= next.damaged && next.servers[server].wants.is_some() {
                 let _ = ask_agent(&mut next, server).and_then(|()| ask_agent(&mut next, server));
                 let _ = start_server(&mut next, server, Trouble::None);
             }
         }),
         Action::Agent(server) => ask_agent(&mut next, server),
+        Action::Recreate(server) => recreate(&mut next, server),
         Action::Deliver(damaged) => deliver(&mut next, damaged),
         Action::Elect(without) => elect(&mut next, without),
         Action::Join(server) => join(&mut next, server),
@@ -177,7 +199,7 @@ fn decide(state: &State, server: usize, trouble: Trouble) -> Option<Start> {
 
 /// The agent reads its status, records a first start in it, or answers by what is stored.
 fn ask_agent(state: &mut State, server: usize) -> Option<()> {
-    let (list, before) = (listed(state.servers[server].list), state.recorded(server));
+    let (list, before) = (state.list(server), state.recorded(server));
     let at = &state.servers[server];
     let first_start = at.wants.filter(|_| at.process == Process::Waiting)?.to_string();
     let view: ServerReport = serde_json::from_value(serde_json::json!({
@@ -204,8 +226,9 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
     };
     let status = ZooKeeperStatus { ensemble: Some(list.clone()), first_starts: before, ..ZooKeeperStatus::default() };
     let servers = [local];
+    let local = LocalServers { cluster: &listed_in(server), servers: &servers, exist: true };
     let number = |first: Option<&mczk_api::zookeeper::FirstStart>| first.and_then(|first| first.volume.parse().ok());
-    let record = number(first_start::record(&status, &list, &servers).first());
+    let record = number(first_start::record(&status, &list, local).first());
     let answer = number(first_start::answers(&status, &list, &servers).first());
     let at = &mut state.servers[server];
     if record == at.record {
@@ -213,6 +236,19 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
     } else {
         at.record = record;
     }
+    Some(())
+}
+
+/// The agent releases the object while it sees a quorum, if the object holds nothing that is needed. What it then records of a
+/// volume fits no volume.
+fn recreate(state: &mut State, server: usize) -> Option<()> {
+    let list = state.list(server);
+    if !state.has_quorum() || first_start::is_needed(&list) {
+        return None;
+    }
+    let local = LocalServers { cluster: &listed_in(server), servers: &[], exist: true };
+    let again = first_start::record(&ZooKeeperStatus::default(), &list, local);
+    state.servers[server].record = (!again.is_empty()).then(|| state.new_identity());
     Some(())
 }
 
@@ -228,8 +264,8 @@ fn elect(state: &mut State, without: Option<usize>) -> Option<()> {
         return None;
     }
     let members: Vec<usize> =
-        (0..SERVERS).filter(|server| state.may_elect(*server) && Some(*server) != without).collect();
-    if members.len() <= SERVERS / 2 || without.is_some_and(|without| !state.may_elect(without)) {
+        (0..state.servers.len()).filter(|server| state.may_elect(*server) && Some(*server) != without).collect();
+    if members.len() <= state.servers.len() / 2 || without.is_some_and(|without| !state.may_elect(without)) {
         return None;
     }
     state.elect(&members);

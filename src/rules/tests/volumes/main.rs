@@ -111,15 +111,21 @@ enum World {
     Living,
     /// With a living ensemble. Files are missing or partial.
     Files,
+    /// With three of four servers in a bootstrap. Two volumes are lost.
+    TwoLost,
 }
 
 impl World {
     fn search(self) -> Found {
         let budget = |writes, files| Budget { writes, snapshots: files, partial: files, damage: 1 };
         let found = match self {
-            Self::Bootstrap => search(State::new(budget(1, 0)), Damage::Returns),
+            Self::Bootstrap => search(State::new(3, 1, budget(1, 0)), Damage::Returns),
             Self::Living => search(State::serving(budget(2, 0)), Damage::Returns),
             Self::Files => search(State::serving(budget(2, 1)), Damage::Files),
+            Self::TwoLost => {
+                let budget = Budget { damage: 2, ..budget(1, 0) };
+                search(State::formed(budget), Damage::Lost)
+            }
         };
         println!("{self:?}: {} states", found.states);
         found
@@ -128,7 +134,7 @@ impl World {
 
 #[rstest]
 fn no_damage_to_one_volume_loses_an_acknowledged_write(
-    #[values(World::Bootstrap, World::Living, World::Files)] world: World,
+    #[values(World::Bootstrap, World::Living, World::Files, World::TwoLost)] world: World,
 ) {
     let found = world.search();
     assert!(found.violation.is_none(), "{}", found.violation.unwrap_or_default());
@@ -139,7 +145,10 @@ fn no_damage_to_one_volume_loses_an_acknowledged_write(
 #[rstest]
 #[case(Mutation::BelieveNeverJoined, World::Bootstrap)]
 #[case(Mutation::BeginUnrecorded, World::Bootstrap)]
+#[case(Mutation::BelieveAskers, World::TwoLost)]
 #[case(Mutation::RecordAgain, World::Bootstrap)]
+#[case(Mutation::ForgetFirstStarts, World::Bootstrap)]
+#[case(Mutation::ForgetRecreated, World::Bootstrap)]
 #[case(Mutation::CopyUnrecorded, World::Bootstrap)]
 #[case(Mutation::VoteAgain, World::Bootstrap)]
 #[case(Mutation::LateWithoutVote, World::Bootstrap)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer},
-        server_list::with_hash,
+        server_list::{majority, with_hash},
     },
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server as Listed},
 };
@@ -15,10 +15,8 @@ use mczk_rules::server::{
     volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 
-pub const SERVERS: usize = 3;
-/// The server whose volume is damaged: servers differ only in their ids.
+/// The server whose volume is damaged, or the first one: servers differ only in their ids.
 pub const DAMAGED: usize = 0;
-const MAJORITY: usize = 2;
 const INCARNATION: &str = "abc";
 /// Bits of a zxid that count the transactions of an epoch.
 const EPOCH: u32 = 32;
@@ -147,6 +145,8 @@ pub struct Budget {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub servers: Vec<Server>,
+    /// So many of the servers, the first ones, have volumes that may be damaged.
+    pub damaged: usize,
     pub formed: bool,
     /// True if every server ever joined.
     pub joined: bool,
@@ -154,7 +154,7 @@ pub struct State {
     /// Acknowledged transactions.
     pub history: Vec<i64>,
     /// The generations that the ensemble knows.
-    pub published: [i64; SERVERS],
+    pub published: Vec<i64>,
     /// A copy of a volume.
     pub saved: Option<(usize, Volume)>,
     pub budget: Budget,
@@ -167,10 +167,15 @@ pub fn id(server: usize) -> i32 {
     i32::try_from(server).unwrap() + 1
 }
 
-fn list(phase: usize) -> Ensemble {
-    let servers = (0..SERVERS).map(|server| Listed {
+/// The cluster of a server.
+pub fn listed_in(server: usize) -> String {
+    format!("m{}", id(server))
+}
+
+fn list(phase: usize, count: usize) -> Ensemble {
+    let servers = (0..count).map(|server| Listed {
         id: id(server),
-        cluster: format!("m{}", id(server)),
+        cluster: listed_in(server),
         ordinal: 0,
         host: format!("s{}", id(server)),
         role: Role::Voter,
@@ -182,17 +187,13 @@ fn list(phase: usize) -> Ensemble {
 }
 
 thread_local! {
-    /// The list of each phase.
-    static LISTS: [Ensemble; 3] = [0, 1, 2].map(list);
-}
-
-pub fn listed(phase: usize) -> Ensemble {
-    LISTS.with(|lists| lists[phase].clone())
+    /// The list of each phase, with three servers or four.
+    static LISTS: [[Ensemble; 3]; 2] = [3, 4].map(|count| [0, 1, 2].map(|phase| list(phase, count)));
 }
 
 impl State {
-    /// Three servers that never started.
-    pub fn new(budget: Budget) -> Self {
+    /// So many servers that never started.
+    pub fn new(count: usize, damaged: usize, budget: Budget) -> Self {
         let server = |identity| Server {
             process: Process::Down,
             volume: Volume::new(identity),
@@ -204,12 +205,13 @@ impl State {
             list: 0,
         };
         Self {
-            servers: (0..SERVERS).map(|number| server(u8::try_from(number).unwrap())).collect(),
+            damaged,
+            servers: (0..count).map(|number| server(u8::try_from(number).unwrap())).collect(),
             formed: false,
             joined: false,
             epoch: 0,
             history: Vec::new(),
-            published: [0; SERVERS],
+            published: vec![0; count],
             saved: None,
             budget,
             violation: None,
@@ -218,7 +220,7 @@ impl State {
 
     /// Three servers that serve, after the bootstrap.
     pub fn serving(budget: Budget) -> Self {
-        let mut state = Self::new(budget);
+        let mut state = Self::new(3, 1, budget);
         for server in &mut state.servers {
             server.volume.seeded = true;
             server.volume.add_snapshot(0, true);
@@ -228,12 +230,30 @@ impl State {
         state
     }
 
+    /// Four servers of a bootstrap: three serve, and the last one has never started.
+    pub fn formed(budget: Budget) -> Self {
+        let mut state = Self::new(4, 2, budget);
+        for server in &mut state.servers[..3] {
+            server.volume.seeded = true;
+            server.volume.add_snapshot(0, true);
+            (server.process, server.written) = (Process::Running, server.volume.mark());
+            server.record = Some(server.volume.identity);
+        }
+        state.elect(&[0, 1, 2]);
+        state
+    }
+
     pub fn all_serve(&self) -> bool {
         self.servers.iter().all(|server| server.serves)
     }
 
-    pub const fn is_damaged(&self) -> bool {
-        self.budget.damage == 0
+    pub fn is_damaged(&self) -> bool {
+        usize::from(self.budget.damage) < self.damaged
+    }
+
+    /// The server list that Karmada has delivered to a server's cluster.
+    pub fn list(&self, server: usize) -> Ensemble {
+        LISTS.with(|lists| lists[self.servers.len() - 3][self.servers[server].list].clone())
     }
 
     /// True if the servers serve again: all, or a majority beside the damaged volume.
@@ -242,13 +262,13 @@ impl State {
     }
 
     /// True if the servers must be able to serve. A server that restarts before it joins a quorum cannot prove that its volume
-    /// is the one that it left: docs/explanation/limits.md.
+    /// is the one that it left: docs/explanation/limits.md. Two lost volumes may leave no majority.
     pub fn must_recover(&self) -> bool {
         let proves = |at: usize| {
             let server = &self.servers[at];
             server.volume.joined || server.record.is_none() || self.may_elect(at)
         };
-        !self.is_damaged() || (0..SERVERS).filter(|server| *server != DAMAGED).all(proves)
+        !self.is_damaged() || self.damaged == 1 && (self.damaged..self.servers.len()).all(proves)
     }
 
     /// True if the volume of a server is an old copy, and no other process that runs knows of a newer generation.
@@ -267,7 +287,7 @@ impl State {
 
     /// A quorum that lost its majority, or whose leader may be gone, serves no longer.
     pub fn settle(&mut self) {
-        if self.servers.iter().filter(|server| server.serves).count() < MAJORITY {
+        if self.servers.iter().filter(|server| server.serves).count() < majority(self.servers.len()) {
             self.servers.iter_mut().for_each(|server| server.serves = false);
         }
     }
@@ -324,7 +344,7 @@ impl State {
 
     /// Every server of the quorum raises its generation, if it has changed.
     pub fn raise(&mut self) {
-        let serving: Vec<usize> = (0..SERVERS).filter(|server| self.servers[*server].serves).collect();
+        let serving: Vec<usize> = (0..self.servers.len()).filter(|server| self.servers[*server].serves).collect();
         for server in &serving {
             let volume = &mut self.servers[*server].volume;
             let before = &volume.generations;
@@ -355,14 +375,14 @@ impl State {
             id: id(server),
             myid: Some(id(server)),
             list: None,
-            dynamic: Some(Configuration { version: 1, servers: voters() }),
+            dynamic: Some(Configuration { version: 1, servers: self.voters() }),
             accepted_epoch: i64::from(volume.joined),
             data: has_logs || volume.joined && !volume.files.snapshots.is_empty(),
             formed: volume.joined,
         });
         StartInputs {
-            pod: PodIdentity { cluster: format!("m{}", id(server)), role: Role::Voter, ordinal: 0 },
-            assigned: Some(listed(at.list)),
+            pod: PodIdentity { cluster: listed_in(server), role: Role::Voter, ordinal: 0 },
+            assigned: Some(self.list(server)),
             stored,
             age: VolumeAge::of(&volume.generations, files, is_confirmed(written.as_ref(), found.as_ref())),
             suspended: None,
@@ -380,9 +400,12 @@ impl State {
     fn answers(&self, server: usize, trouble: Trouble) -> Peers {
         let mut peers = Peers::default();
         let answers = |other: &usize| self.servers[*other].process != Process::Down && trouble != Trouble::Late(*other);
-        for other in (0..SERVERS).filter(|other| *other != server && answers(other)) {
+        for other in (0..self.servers.len()).filter(|other| *other != server && answers(other)) {
             let at = &self.servers[other];
             peers.answered.insert(id(other));
+            if self.acknowledged_nothing(other) {
+                peers.acknowledged_nothing.insert(id(other));
+            }
             peers.accepted_epoch = peers.accepted_epoch.max(i64::from(at.volume.joined));
             let own = (id(other), at.volume.generations.own);
             for (of, generation) in at.volume.generations.known.iter().map(|(of, own)| (*of, *own)).chain([own]) {
@@ -390,16 +413,26 @@ impl State {
                 *known = generation.max(*known);
             }
             if at.serves {
-                peers.configuration = Some(Configuration { version: 1, servers: voters() });
+                peers.configuration = Some(Configuration { version: 1, servers: self.voters() });
             }
         }
         peers
+    }
+
+    /// As the server reports it.
+    fn acknowledged_nothing(&self, server: usize) -> bool {
+        let StartInputs { age, recorded, .. } = self.observed(server, false, Trouble::None);
+        !self.servers[server].volume.joined && (recorded == Recorded::This || age.has_vote())
     }
 
     pub fn recorded(&self, server: usize) -> Vec<FirstStart> {
         let record =
             self.servers[server].record.map(|volume| FirstStart { id: id(server), volume: volume.to_string() });
         record.into_iter().collect()
+    }
+
+    fn voters(&self) -> Vec<ConfiguredServer> {
+        configured_servers(&self.list(DAMAGED))
     }
 
     /// An identity that nothing has.
@@ -437,8 +470,4 @@ impl State {
         }
         self.saved.iter_mut().for_each(|(_, volume)| rename(&mut volume.identity));
     }
-}
-
-fn voters() -> Vec<ConfiguredServer> {
-    configured_servers(&listed(0))
 }

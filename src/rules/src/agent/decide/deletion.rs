@@ -3,8 +3,10 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt;
 
-use crate::agent::decide::{local_ensemble::LocalEnsemble, observation::Observation, quorum::Quorum, removal::Removal};
-use mczk_api::{ZooKeeper, contract::labels::AGENT_FINALIZER, mutation::broken, zookeeper::EnsemblePhase};
+use crate::agent::decide::{
+    first_start, local_ensemble::LocalEnsemble, observation::Observation, quorum::Quorum, removal::Removal,
+};
+use mczk_api::{ZooKeeper, contract::labels::AGENT_FINALIZER};
 
 /// How long a tombstone may take to arrive after the object was deleted.
 const TOMBSTONE_DELAY: SignedDuration = SignedDuration::from_secs(120);
@@ -45,15 +47,8 @@ fn is_needed(ensemble: &LocalEnsemble<'_>, now: Timestamp) -> bool {
     let deleted = ensemble.observation.object.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
     ensemble.quorum.as_ref().is_some_and(Quorum::holds)
         && ensemble.is_listed()
-        && !needs_first_starts(ensemble)
+        && !first_start::is_needed(ensemble.list)
         && (serves_elsewhere || now.duration_since(deleted) >= TOMBSTONE_DELAY)
-}
-
-/// True if the status of the object says with which volumes servers may begin: without it, a server that lost its volume would
-/// look like a new one. A quorum ends that with the next server list.
-fn needs_first_starts(ensemble: &LocalEnsemble<'_>) -> bool {
-    matches!(ensemble.list.phase, EnsemblePhase::Bootstrapping | EnsemblePhase::Suspended)
-        && !broken!(ForgetFirstStarts)
 }
 
 /// True if the object must carry the agent's finalizer.

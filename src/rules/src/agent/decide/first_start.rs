@@ -8,16 +8,35 @@
 use crate::agent::decide::local_server::LocalServer;
 use mczk_api::{
     mutation::broken,
-    zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
+    zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, ZooKeeperStatus},
 };
+
+/// What stands for a volume of which no record is left. No volume has this identity.
+const UNKNOWN: &str = "unknown";
+
+/// What is here of an ensemble.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalServers<'a> {
+    /// Karmada's name of the cluster.
+    pub cluster: &'a str,
+    /// The servers that have a pod.
+    pub servers: &'a [LocalServer],
+    /// True if there are StatefulSets or pods: servers may have begun.
+    pub exist: bool,
+}
 
 /// The record after `before`, with the servers that ask for their first start.
 #[must_use]
-pub fn record(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer]) -> Vec<FirstStart> {
+pub fn record(before: &ZooKeeperStatus, list: &Ensemble, local: LocalServers<'_>) -> Vec<FirstStart> {
     if !list.phase.is_bootstrap() {
         return Vec::new();
     }
-    let mut all = recorded(before, list).to_vec();
+    let mut all = if local.exist && is_record_lost(before, list) {
+        unknown(list, local.cluster)
+    } else {
+        recorded(before, list).to_vec()
+    };
+    let servers = local.servers;
     let views = servers.iter().filter(|server| !server.terminating).filter_map(|server| server.view.as_ref());
     // A server of a bootstrap asks before its first start, whether a quorum has formed or not. So one without a record is new.
     for view in views.filter(|_| !list.phase.is_suspended()) {
@@ -31,6 +50,25 @@ pub fn record(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer]
     all
 }
 
+/// True if the record may have gone with an earlier object: no status of this one knew the incarnation before. Until a quorum has
+/// formed, the earlier object would have stayed.
+fn is_record_lost(before: &ZooKeeperStatus, list: &Ensemble) -> bool {
+    !knows(before, list) && list.phase == EnsemblePhase::Formed && !broken!(ForgetRecreated)
+}
+
+/// The record of servers that may have begun with any volume.
+fn unknown(list: &Ensemble, cluster: &str) -> Vec<FirstStart> {
+    let own = list.servers.iter().filter(|server| server.cluster == cluster && server.role == Role::Voter);
+    own.map(|server| FirstStart { id: server.id, volume: UNKNOWN.to_owned() }).collect()
+}
+
+/// True if the record must not go with the object: without it, a server that lost its volume would look like a new one. Once a
+/// quorum has formed, an object that is created again counts that as possible.
+#[must_use]
+pub fn is_needed(list: &Ensemble) -> bool {
+    matches!(list.phase, EnsemblePhase::Bootstrapping | EnsemblePhase::Suspended) && !broken!(ForgetFirstStarts)
+}
+
 /// What the agent answers to the servers that ask, from the status that the API server has stored.
 #[must_use]
 pub fn answers(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer]) -> Vec<FirstStart> {
@@ -40,8 +78,11 @@ pub fn answers(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer
 }
 
 fn recorded<'a>(before: &'a ZooKeeperStatus, list: &Ensemble) -> &'a [FirstStart] {
-    let incarnation = before.ensemble.as_ref().and_then(|list| list.incarnation.as_ref());
-    if incarnation == list.incarnation.as_ref() { &before.first_starts } else { &[] }
+    if knows(before, list) { &before.first_starts } else { &[] }
+}
+
+fn knows(before: &ZooKeeperStatus, list: &Ensemble) -> bool {
+    before.ensemble.as_ref().is_some_and(|known| known.incarnation == list.incarnation)
 }
 
 #[cfg(test)]
@@ -56,7 +97,7 @@ mod tests {
     use mczk_api::{
         contract::control_api::{Mode, ServerReport},
         mutation::Mutation,
-        zookeeper::{EnsemblePhase, Role},
+        zookeeper::Server,
     };
 
     fn server(view: ServerReport) -> LocalServer {
@@ -88,7 +129,39 @@ mod tests {
         let servers = [server(view)];
         let answered = answers(&status, &list, &servers);
         assert!(answered.iter().all(|first| Some(first.volume.as_str()) == before), "the answer is what is stored");
-        (record(&status, &list, &servers).pop().map(|first| first.volume), !answered.is_empty())
+        (record(&status, &list, local(&servers)).pop().map(|first| first.volume), !answered.is_empty())
+    }
+
+    fn local(servers: &[LocalServer]) -> LocalServers<'_> {
+        LocalServers { cluster: "m1", servers, exist: !servers.is_empty() }
+    }
+
+    /// The object is new, or was created again, and a server asks.
+    #[rstest]
+    #[case::a_new_server(EnsemblePhase::Formed, false, None, "m")]
+    #[case::servers_that_ran_before(EnsemblePhase::Formed, true, None, UNKNOWN)]
+    #[case::before_a_quorum_the_object_stays(BOOTSTRAP, true, None, "m")]
+    #[case::broken(EnsemblePhase::Formed, true, Some(Mutation::ForgetRecreated), "m")]
+    fn a_record_that_went_with_an_object_is_unknown(
+        #[case] phase: EnsemblePhase,
+        #[case] exist: bool,
+        #[case] mutation: Option<Mutation>,
+        #[case] expected: &str,
+    ) {
+        let _active = mutation.map(Mutation::activate);
+        let server_of = |id, cluster: &str| Server {
+            id,
+            cluster: cluster.into(),
+            ordinal: 0,
+            host: String::new(),
+            role: Role::Voter,
+        };
+        let servers = vec![server_of(1, "m1"), server_of(2, "m2")];
+        let list = Ensemble { incarnation: Some("abc".into()), phase, servers, ..Ensemble::default() };
+        let asks = server(ServerReport { first_start: Some("m".into()), ..report(1, Mode::Looking, false) });
+        let local = LocalServers { cluster: "m1", servers: &[asks], exist };
+        let found = record(&ZooKeeperStatus::default(), &list, local);
+        assert_eq!(found, [FirstStart { id: 1, volume: expected.into() }]);
     }
 
     const BOOTSTRAP: EnsemblePhase = EnsemblePhase::Bootstrapping;
@@ -118,7 +191,7 @@ mod tests {
         let former = Ensemble { incarnation: Some("def".into()), ..list.clone() };
         let first_starts = vec![FirstStart { id: 1, volume: "n".into() }];
         let status = ZooKeeperStatus { ensemble: Some(former), first_starts, ..ZooKeeperStatus::default() };
-        assert_eq!(record(&status, &list, &[]), []);
+        assert_eq!(record(&status, &list, local(&[])), []);
     }
 
     #[test]

@@ -98,6 +98,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         accepted_epoch: i64::from(serving),
         volume: format!("v{id}"),
         first_start: None,
+        acknowledged_nothing: false,
         stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,

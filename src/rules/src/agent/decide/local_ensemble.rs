@@ -7,6 +7,7 @@ use kube_core::ResourceExt;
 use crate::agent::{
     decide::{
         accept::{self, Acceptance},
+        first_start::LocalServers,
         local_server::LocalServer,
         observation::{Claim, Observation, RefusedChange, RefusedDeletion},
         quorum::Quorum,
@@ -93,6 +94,12 @@ impl<'a> LocalEnsemble<'a> {
     /// True if pods or objects of this incarnation remain here.
     pub(super) fn remains(&self) -> bool {
         self.observation.remaining.contains(self.incarnation) || !self.servers.is_empty()
+    }
+
+    /// What the record of first starts depends on.
+    pub(super) fn local(&self) -> LocalServers<'_> {
+        let has_sets = self.observation.sets.iter().any(|set| set.incarnation == self.incarnation);
+        LocalServers { cluster: self.cluster, servers: &self.servers, exist: has_sets || !self.servers.is_empty() }
     }
 
     /// True if the server list names servers of this cluster.

@@ -117,6 +117,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         loaded: loaded::by_all(&ensemble),
         missing_secrets: loaded::missing(observation),
         preflight: probes.report.clone(),
+        first_starts: first_start::record(before, &list, ensemble.local()),
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
         now,
     });

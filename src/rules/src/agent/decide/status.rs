@@ -8,7 +8,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use crate::agent::decide::{first_start, local_server::LocalServer, quorum::Quorum, volume_problems};
+use crate::agent::decide::{local_server::LocalServer, quorum::Quorum, volume_problems};
 use mczk_api::{
     contract::{
         cause::Cause,
@@ -17,7 +17,7 @@ use mczk_api::{
     },
     preflight::PreflightReport,
     tls::EnsembleTls,
-    zookeeper::{Ensemble, OtherIncarnation, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
+    zookeeper::{Ensemble, FirstStart, OtherIncarnation, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
 };
 
 /// Longest message of a condition, in characters.
@@ -68,6 +68,8 @@ pub struct AgentStatusInputs<'a> {
     pub missing_secrets: Vec<String>,
     /// The result of the network check, while it is requested.
     pub preflight: Option<PreflightReport>,
+    /// The record of first starts.
+    pub first_starts: Vec<FirstStart>,
     /// Volumes that no server uses.
     pub unused_claims: Vec<String>,
     /// The time, for conditions that change.
@@ -87,13 +89,11 @@ pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
         observed_spec_hash: inputs.spec_hash.map(str::to_owned).or_else(|| before.observed_spec_hash.clone()),
         volumes: inputs.unused_claims.clone(),
         preflight: inputs.preflight.clone(),
+        first_starts: if inputs.decommissioned { Vec::new() } else { inputs.first_starts.clone() },
         other_incarnations: Some(inputs.others.0.clone()),
         ..ZooKeeperStatus::default()
     };
     let mut conditions = notices(inputs);
-    if let Some(list) = inputs.list.filter(|_| !inputs.decommissioned) {
-        status.first_starts = first_start::record(before, list, inputs.servers);
-    }
     if inputs.decommissioned {
         status.ensemble = inputs.list.cloned();
         (status.replicas, status.started_replicas, status.ready_replicas) = (Some(0), Some(0), Some(0));

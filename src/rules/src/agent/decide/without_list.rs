@@ -51,6 +51,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         loaded: None,
         missing_secrets: Vec::new(),
         preflight: probes.report.clone(),
+        first_starts: Vec::new(),
         unused_claims: unused_claims::list(observation, None),
         now,
     };
