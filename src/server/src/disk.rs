@@ -99,18 +99,18 @@ impl Volume {
         if let Some(()) = if_found(fs::remove_file(data.join("initialize")))? {
             sync_folder(data)?;
         }
-        let snapshots = transaction_log::files(&folder, "snapshot.")?;
-        if snapshots.is_empty() || !transaction_log::files(&folder, "log.")?.is_empty() {
+        if !transaction_log::files(&folder, "log.")?.is_empty() {
             return Ok(());
         }
-        for (_, snapshot) in snapshots {
-            fs::remove_file(snapshot)?;
+        // No quorum gave it these epochs. The current one goes first: `ZooKeeper` refuses one that is above the accepted one, and
+        // without a snapshot a missing one counts as the lowest. A server may have died after any of these removals.
+        let epochs = ["currentEpoch", "acceptedEpoch"].map(|epoch| folder.join(epoch));
+        let snapshots = transaction_log::files(&folder, "snapshot.")?.into_iter().map(|(_, snapshot)| snapshot);
+        let mut removed = false;
+        for path in epochs.into_iter().chain(snapshots) {
+            removed |= if_found(fs::remove_file(path))?.is_some();
         }
-        // They are those of the snapshot, 0: `ZooKeeper` refuses them without it.
-        for epoch in ["acceptedEpoch", "currentEpoch"] {
-            if_found(fs::remove_file(folder.join(epoch)))?;
-        }
-        sync_folder(&folder)
+        if removed { sync_folder(&folder) } else { Ok(()) }
     }
 
     fn remove(&self, names: impl Iterator<Item = String>) {

@@ -68,7 +68,7 @@ impl Supervisor {
         // A server that does not begin with the volume that the agent records looks like one that lost it.
         let own = list.as_ref().and_then(|list| inputs.pod.in_list(list));
         if let (Decision::AskAgent(_), Some(own)) = (&start.decision, own)
-            && !self.resolves_itself(&own.host).await
+            && self.flags_if_ready(&config, &own.host).await?.is_none()
         {
             return Ok(None);
         }
@@ -182,21 +182,11 @@ impl Supervisor {
 
     async fn start_zookeeper(&self, plan: &LaunchPlan) -> anyhow::Result<Option<Running>> {
         let (paths, server, id) = (&self.options.paths, &plan.config.server, plan.id);
-        // Refuse an image or settings that cannot work before the first write.
-        check_image(&self.options.home)?;
-        let mut flags = jvm::jvm_flags(paths, server)?;
-        zoo_cfg(paths, server, &paths.seed())?;
         let Some(host) = plan.own_host() else {
             self.record_wait("neither the server list nor the configuration has the server's host name".to_owned());
             return Ok(None);
         };
-        if !self.resolves_itself(&host).await {
-            return Ok(None);
-        }
-        if server.quorum_tls {
-            self.quorum_certificates.reload().await?;
-        }
-        self.write_client_certificates(&plan.config)?;
+        let Some(mut flags) = self.flags_if_ready(&plan.config, &host).await? else { return Ok(None) };
         let client_address = ClientAddress::of(paths, server);
         self.prepare_volume(plan, client_address)?;
         let written = self.volume.mark().context("the volume cannot be read")?;
@@ -236,6 +226,26 @@ impl Supervisor {
         Ok(Some(running))
     }
 
+    /// Public flags of the Java virtual machine, if all is there that a start needs beside the volume. `None` if the server's own
+    /// name does not resolve.
+    ///
+    /// # Errors
+    /// If the image, a setting or a certificate cannot work.
+    async fn flags_if_ready(&self, config: &AssignedConfig, host: &str) -> anyhow::Result<Option<Vec<String>>> {
+        let (paths, server) = (&self.options.paths, &config.server);
+        check_image(&self.options.home)?;
+        let flags = jvm::jvm_flags(paths, server)?;
+        zoo_cfg(paths, server, &paths.seed())?;
+        if !self.resolves_itself(host).await {
+            return Ok(None);
+        }
+        if server.quorum_tls {
+            self.quorum_certificates.reload().await?;
+        }
+        self.write_client_certificates(config)?;
+        Ok(Some(flags))
+    }
+
     /// True if the server's own name resolves. A leader that could not resolve it at its start leads and commits nothing.
     async fn resolves_itself(&self, host: &str) -> bool {
         let Err(error) = self.resolver.resolve(host).await else { return true };
@@ -257,7 +267,8 @@ impl Supervisor {
             Decision::SeedAsObserver { servers } => Some((servers, false)),
             _ => None,
         };
-        if plan.start.copies_first {
+        // What an earlier start left has the epochs of an empty server with or without a vote: `ZooKeeper` refuses them otherwise.
+        if plan.start.copies_first || matches!(plan.start.decision, Decision::SeedBootstrap { .. }) {
             self.volume.remove_right_to_vote().context(WRITE)?;
         }
         if let Some((servers, initialize)) = seed {

@@ -1,4 +1,4 @@
-//! Power losses at every operation of a first start, a join and a set-aside.
+//! Power losses at every operation of a first start, a start that copies first, a join and a set-aside.
 //!
 //! Each sequence runs once, on a disk that records what changes and what is synced. Then the power goes off after each
 //! single operation: the disk keeps what was synced, and a part of the rest. The server starts again on what is left.
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use disk::{Content, Mounted, Operation, Order, Recording, Survivors, Tree};
 use machine::Machine;
+use serde_json::{Value, json};
 use zookeeper::{ZooKeeper, refuses};
 
 use crate::transaction_log;
@@ -120,6 +121,7 @@ fn serving(voters: &[ConfiguredServer], generations: BTreeMap<i32, i64>) -> Peer
         list: None,
         accepted_epoch: 1,
         answered: voters.iter().map(|voter| voter.id).collect(),
+        acknowledged_nothing: BTreeSet::new(),
         generations,
     }
 }
@@ -190,6 +192,20 @@ async fn join(order: Order, name: &'static str, incarnation: &str, former: Optio
         // A reconfiguration gives it a vote.
         zookeeper.configure(FIRST + 21, &configured_servers(&list))?;
         serve(machine, zookeeper, disk, &list, FIRST + 21)
+    })
+    .await
+}
+
+/// A server that began with a right to vote, and joined no quorum, starts again while others serve: it copies first.
+async fn copy_first(order: Order) -> RecordedDisk {
+    record("copy-first", order, &bootstrap(), None, async |machine, zookeeper, disk| {
+        machine.start(&Peers::default()).await.unwrap().unwrap();
+        zookeeper.load_nothing()?;
+        let start = machine.start(&serving(&configured_servers(&bootstrap()), BTreeMap::new())).await.unwrap().unwrap();
+        assert!(start.copies_first, "{start:?}");
+        zookeeper.begin_without_vote()?;
+        zookeeper.enter_epoch(1, Some(FIRST + 20))?;
+        serve(machine, zookeeper, disk, &bootstrap(), FIRST + 21)
     })
     .await
 }
@@ -356,11 +372,12 @@ impl CheckedDisks {
     }
 }
 
-async fn sequences(order: Order) -> [RecordedDisk; 4] {
+async fn sequences(order: Order) -> [RecordedDisk; 5] {
     let first = first_start(order).await;
     let former = first.recording.seen_after(first.recording.operations().len());
     [
         first,
+        copy_first(order).await,
         join(order, "join", "current", None).await,
         join(order, "set-aside-id", "current", Some(&former)).await,
         join(order, "set-aside-incarnation", "next", Some(&former)).await,
@@ -513,11 +530,22 @@ async fn a_damaged_file_gives_no_vote() {
 
 /// The agent records the volume once. If the server then did not begin, it would look like one that lost the volume.
 #[tokio::test]
-async fn a_server_asks_for_its_first_start_when_its_name_resolves() {
-    let folder = Folder::new("name");
-    let machine = Machine::new(&folder.0, folder.create("volume"), &bootstrap(), true);
-    fs::write(folder.0.join("hosts"), "").unwrap();
-    assert!(!machine.asks().await);
-    fs::write(folder.0.join("hosts"), "127.0.0.1 s1.test\n").unwrap();
-    assert!(machine.asks().await);
+async fn a_server_asks_for_its_first_start_when_it_could_start() {
+    let folder = Folder::new("asks");
+    let asks = async |with: Value, hosts: &str, jar: &str| {
+        let machine = Machine::new(&folder.0, folder.create("volume"), &bootstrap(), true);
+        machine.configure(&with);
+        fs::write(folder.0.join("hosts"), hosts).unwrap();
+        fs::write(folder.create("home").join(jar), "").unwrap();
+        machine.asks().await
+    };
+    let (hosts, jar) = ("127.0.0.1 s1.test\n", "zookeeper-3.9.5.jar");
+    assert!(asks(json!({}), hosts, jar).await);
+    assert!(!asks(json!({}), "", jar).await, "its name does not resolve");
+    assert!(!asks(json!({}), hosts, "zookeeper-3.8.4.jar").await, "an old image");
+    let typo = json!({ "zooCfg": [{ "name": "tickTime", "value": "fast" }] });
+    assert!(!asks(typo, hosts, jar).await, "a setting that is refused");
+    assert!(!asks(json!({ "jvmFlags": ["Xmx1g"] }), hosts, jar).await, "a flag that is refused");
+    let without_certificates = json!({ "clientTls": { "mode": "Required", "secretName": "none" } });
+    assert!(!asks(without_certificates, hosts, jar).await, "no certificates for clients");
 }

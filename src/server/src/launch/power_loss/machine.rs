@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde_json::Value;
 
 use super::super::LaunchPlan;
 use crate::{
@@ -99,9 +100,17 @@ impl Machine {
         let _ = fs::remove_file(java(folder));
     }
 
+    /// Gives the server a config with these fields.
+    pub(super) fn configure(&self, with: &Value) {
+        let file = self.folder.join("config").join(pod_layout::SERVER_CONFIG_FILE);
+        let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        config.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+        fs::write(file, config.to_string()).unwrap();
+    }
+
     /// True if the server asks for its first start.
     pub(super) async fn asks(&self) -> bool {
-        assert!(self.supervisor.launch().await.unwrap().is_none());
+        assert!(!matches!(self.supervisor.launch().await, Ok(Some(_))));
         self.supervisor.with_state(|state| state.first_start.is_some())
     }
 

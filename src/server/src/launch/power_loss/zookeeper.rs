@@ -46,7 +46,12 @@ impl ZooKeeper {
             self.sync_folder(&self.transactions())?;
             return self.write_epochs(0);
         }
-        // It has no transaction at all, not even the first one of an empty database.
+        self.begin_without_vote()
+    }
+
+    /// A start with an empty database, without the marker. It has no transaction at all, not even the first one of an empty
+    /// database.
+    pub(super) fn begin_without_vote(&self) -> io::Result<()> {
         self.write_epochs(-1)
     }
 
@@ -120,8 +125,14 @@ pub(super) fn refuses(volume: &Volume, trusts_logs: bool) -> Option<String> {
     let unnamed = transaction_log::unnamed_snapshots(&folder).unwrap().into_iter();
     let loaded = unnamed.filter(|(_, path)| transaction_log::is_intact(path).unwrap()).map(|(zxid, _)| zxid).max();
     // A database without the marker of a bootstrap has no transaction, not even number 0.
-    let end = transaction_log::listing(&folder).unwrap().end().max(loaded).unwrap_or(-1);
-    let current = fs::read_to_string(folder.join("currentEpoch")).ok().map(|text| text.trim().parse::<i64>().unwrap());
+    let nothing = if data.join("initialize").exists() { 0 } else { -1 };
+    let end = transaction_log::listing(&folder).unwrap().end().max(loaded).unwrap_or(nothing);
+    let epoch = |name: &str| fs::read_to_string(folder.join(name)).ok().map(|text| text.trim().parse::<i64>().unwrap());
+    let (current, accepted) = (epoch("currentEpoch"), epoch("acceptedEpoch"));
+    // It takes the epoch of its last transaction for one that is missing.
+    if accepted.unwrap_or(end >> 32) < current.unwrap_or(end >> 32) {
+        return Some(format!("the accepted epoch {accepted:?} is less than the current epoch {current:?}"));
+    }
     let tmp = fs::read_to_string(folder.join("currentEpoch.tmp")).ok().map(|text| text.trim().parse::<i64>());
     if current.is_some_and(|current| current < end >> 32) && !matches!(tmp, Some(Ok(_))) {
         return Some(format!("the current epoch {current:?} is older than the last zxid 0x{end:x}"));
