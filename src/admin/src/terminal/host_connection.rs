@@ -23,7 +23,7 @@ pub(crate) struct HostConnection {
     #[arg(long, env = "MCZK_HOST_CONTEXT", value_name = "NAME")]
     host_context: Option<String>,
     /// Namespace of the operator in the host
-    #[arg(long = "host-namespace", env = "MCZK_HOST_NAMESPACE", value_name = "NAMESPACE", default_value = host::NAMESPACE,
+    #[arg(id = "host_namespace", long = "host-namespace", env = "MCZK_HOST_NAMESPACE", value_name = "NAMESPACE", default_value = host::NAMESPACE,
           value_parser = NonEmptyStringValueParser::new())]
     pub(crate) namespace: String,
 }

@@ -47,6 +47,8 @@ struct RecordedDisk {
     recording: Recording,
     order: Order,
     list: Ensemble,
+    /// True if the others formed a quorum before.
+    formed: bool,
     /// What was on the volume before.
     former: Option<Tree>,
 }
@@ -145,7 +147,7 @@ async fn record(
     let lock = machine.volume().lock().unwrap().unwrap();
     run(&machine, &ZooKeeper::new(&volume, order == Order::PerFolder), &disk).await.unwrap();
     drop(lock);
-    RecordedDisk { name, recording: disk.recording(), order, list: list.clone(), former: former.cloned() }
+    RecordedDisk { name, recording: disk.recording(), order, list: list.clone(), formed: false, former: former.cloned() }
 }
 
 /// The server acknowledges transactions, and what `mczk server` writes meanwhile.
@@ -198,7 +200,7 @@ async fn join(order: Order, name: &'static str, incarnation: &str, former: Optio
 
 /// A server that began with a right to vote, and joined no quorum, starts again while others serve: it copies first.
 async fn copy_first(order: Order) -> RecordedDisk {
-    record("copy-first", order, &bootstrap(), None, async |machine, zookeeper, disk| {
+    let recorded = record("copy-first", order, &bootstrap(), None, async |machine, zookeeper, disk| {
         machine.start(&Peers::default()).await.unwrap().unwrap();
         zookeeper.load_nothing()?;
         let start = machine.start(&serving(&configured_servers(&bootstrap()), BTreeMap::new())).await.unwrap().unwrap();
@@ -207,7 +209,8 @@ async fn copy_first(order: Order) -> RecordedDisk {
         zookeeper.enter_epoch(1, Some(FIRST + 20))?;
         serve(machine, zookeeper, disk, &bootstrap(), FIRST + 21)
     })
-    .await
+    .await;
+    RecordedDisk { formed: true, ..recorded }
 }
 
 fn start_servers(start: &Start) -> Vec<ConfiguredServer> {
@@ -239,7 +242,7 @@ impl Promised {
 }
 
 /// What others answer when the power returns, by name.
-fn situations(list: &Ensemble, promised: &Promised) -> Vec<(&'static str, Peers)> {
+fn situations(list: &Ensemble, formed: bool, promised: &Promised) -> Vec<(&'static str, Peers)> {
     let id = list.servers.iter().find(|server| server.cluster == "m1").unwrap().id;
     let generations = BTreeMap::from([(id, promised.generation)]);
     let acknowledged = promised.acknowledged.is_some();
@@ -249,14 +252,14 @@ fn situations(list: &Ensemble, promised: &Promised) -> Vec<(&'static str, Peers)
     }
     let serve = serving(&voters, generations.clone());
     let answered: BTreeSet<i32> = voters.iter().map(|voter| voter.id).filter(|voter| *voter != id).collect();
-    let look = Peers { configuration: None, answered, accepted_epoch: i64::from(acknowledged), ..serve.clone() };
+    let look = Peers { configuration: None, answered, accepted_epoch: i64::from(acknowledged || formed), ..serve.clone() };
     vec![("no server answers", Peers::default()), ("others look for a leader", look), ("others serve", serve)]
 }
 
 /// What is wrong with a disk after a power loss, in words. Empty if nothing is.
 async fn faults(recorded: &RecordedDisk, folder: &Folder, tree: &Tree, promised: &Promised) -> Vec<String> {
     let mut faults = mixed(recorded, tree);
-    for (situation, peers) in situations(&recorded.list, promised) {
+    for (situation, peers) in situations(&recorded.list, recorded.formed, promised) {
         let volume = folder.create("volume");
         tree.write_to(&volume);
         let machine = Machine::new(&folder.0, volume.clone(), &recorded.list, false);
@@ -289,8 +292,11 @@ async fn unsafe_start(
         }
     }
     let serve = peers.configuration.is_some();
+    let may_form = peers.accepted_epoch == 0 && !recorded.formed;
     if !decision.starts() {
-        return (serve || peers.accepted_epoch == 0 && recorded.list.phase.is_bootstrap() && !is_unconfirmed(decision))
+        // It has accepted an epoch, and nothing tells it from a voter that lost what it acknowledged: a user replaces the volume.
+        let replaced = recorded.formed && promised.acknowledged.is_none() && is_refused_for_data(decision);
+        return (serve && !replaced || may_form && recorded.list.phase.is_bootstrap() && !is_unconfirmed(decision))
             .then(|| format!("it does not start: {start:?}"));
     }
     if let Err(error) = machine.start(peers).await {
@@ -301,13 +307,17 @@ async fn unsafe_start(
         return Some(format!("ZooKeeper refuses the volume: {why}, {start:?}"));
     }
     let marker = volume.transactions_folder().parent().unwrap().join("initialize").exists();
-    if !serve && !marker && volume.accepted_epoch() == 0 && zookeeper::is_without_vote(volume) {
+    if may_form && !serve && !marker && volume.accepted_epoch() == 0 && zookeeper::is_without_vote(volume) {
         return Some(format!("no server of the bootstrap may ever vote: {start:?}"));
     }
     if marker && !matches!(decision, Decision::SeedBootstrap { initialize: true, .. } | Decision::KeepOwn) {
         return Some(format!("the marker of a bootstrap is there: {start:?}"));
     }
     None
+}
+
+fn is_refused_for_data(decision: &Decision) -> bool {
+    matches!(decision, Decision::Refuse(reason) if reason.contains("does not hold the data that it voted for"))
 }
 
 fn is_unconfirmed(decision: &Decision) -> bool {
@@ -449,7 +459,7 @@ async fn a_server_whose_files_cannot_be_read_waits() {
     let names = served.0.keys().filter_map(|path| path.strip_prefix("active/data/version-2/"));
     let names: Vec<&str> = names.filter(|name| name.starts_with("snapshot.") || name.starts_with("log.")).collect();
     assert!(names.iter().any(|name| name.starts_with("snapshot.")) && names.len() >= 2, "{names:?}");
-    for (situation, peers) in situations(&first.list, &promised).into_iter().skip(1) {
+    for (situation, peers) in situations(&first.list, false, &promised).into_iter().skip(1) {
         for name in &names {
             let volume = folder.create("volume");
             let disk = Mounted::new(&volume, &served, None);
@@ -496,7 +506,7 @@ async fn a_damaged_file_gives_no_vote() {
     let mut seen = BTreeMap::new();
     for path in files {
         for damage in [&b""[..], &[0; 64], b"}no text"] {
-            for (situation, peers) in situations(&first.list, &promised) {
+            for (situation, peers) in situations(&first.list, false, &promised) {
                 let volume = folder.create("volume");
                 let mut damaged = served.clone();
                 damaged.0.insert(path.clone(), Some(Content::of(damage)));

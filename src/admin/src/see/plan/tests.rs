@@ -177,7 +177,6 @@ fn then_every_object() {
     Create OverridePolicy mczk-zk
     Create PropagationPolicy mczk-zk
     Create ServiceExport zk
-    Create ServiceExport zk-620b78
     Create ZooKeeper zk
     ");
 }
@@ -257,6 +256,15 @@ fn then_a_cluster_starts() {
       + spec.ensemble: {}
       + spec.lost: []
       + spec.owned: ["m1","m2","m3"]
+
+    create ServiceExport zk-620b78
+      + apiVersion: "multicluster.x-k8s.io/v1alpha1"
+      + kind: "ServiceExport"
+      + metadata.annotations[work.karmada.io/conflict-resolution]: "abort"
+      + metadata.labels[mczk.io/ensemble]: "zk"
+      + metadata.labels[resourcetemplate.karmada.io/deletion-protected]: "Always"
+      + metadata.name: "zk-620b78"
+      + metadata.namespace: "n"
 
     publish events
       RolloutStarted: Rolling out generation 1 over m1, m2, m3
