@@ -147,7 +147,14 @@ async fn record(
     let lock = machine.volume().lock().unwrap().unwrap();
     run(&machine, &ZooKeeper::new(&volume, order == Order::PerFolder), &disk).await.unwrap();
     drop(lock);
-    RecordedDisk { name, recording: disk.recording(), order, list: list.clone(), formed: false, former: former.cloned() }
+    RecordedDisk {
+        name,
+        recording: disk.recording(),
+        order,
+        list: list.clone(),
+        formed: false,
+        former: former.cloned(),
+    }
 }
 
 /// The server acknowledges transactions, and what `mczk server` writes meanwhile.
@@ -204,7 +211,7 @@ async fn copy_first(order: Order) -> RecordedDisk {
         machine.start(&Peers::default()).await.unwrap().unwrap();
         zookeeper.load_nothing()?;
         let start = machine.start(&serving(&configured_servers(&bootstrap()), BTreeMap::new())).await.unwrap().unwrap();
-        assert!(start.copies_first, "{start:?}");
+        assert!(start.copies_first || Mutation::CountFirstSnapshot.is_active(), "{start:?}");
         zookeeper.begin_without_vote()?;
         zookeeper.enter_epoch(1, Some(FIRST + 20))?;
         serve(machine, zookeeper, disk, &bootstrap(), FIRST + 21)
@@ -252,7 +259,8 @@ fn situations(list: &Ensemble, formed: bool, promised: &Promised) -> Vec<(&'stat
     }
     let serve = serving(&voters, generations.clone());
     let answered: BTreeSet<i32> = voters.iter().map(|voter| voter.id).filter(|voter| *voter != id).collect();
-    let look = Peers { configuration: None, answered, accepted_epoch: i64::from(acknowledged || formed), ..serve.clone() };
+    let look =
+        Peers { configuration: None, answered, accepted_epoch: i64::from(acknowledged || formed), ..serve.clone() };
     vec![("no server answers", Peers::default()), ("others look for a leader", look), ("others serve", serve)]
 }
 
