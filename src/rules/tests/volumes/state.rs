@@ -1,4 +1,4 @@
-//! The state of three servers, their volumes, and their agents.
+//! The state of three or four servers, their volumes, and their agents.
 
 use std::collections::BTreeSet;
 
