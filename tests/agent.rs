@@ -788,7 +788,8 @@ impl Cluster {
         assert_eq!(self.pod_uids().await, before);
     }
 
-    /// A quota that the running pods fill lets them restart. One that admits no larger pod keeps them.
+    /// A quota that the running pods fill lets them restart. One that admits no larger pod keeps them, and so does one of pods
+    /// alone if the next pod is larger: another quota may limit that.
     async fn refused_by_quota(&mut self) {
         self.quota("full", &json!({ "pods": "2", "requests.cpu": "1" })).await;
         let before = self.pod_uids().await;
@@ -798,9 +799,15 @@ impl Cluster {
         self.until_blocked("exceeded quota: full").await;
         sleep(Duration::from_secs(3)).await;
         assert_eq!(self.pod_uids().await, before, "nothing that serves stops");
-        let smaller = json!({ "requests": { "cpu": "0.5" }, "limits": { "memory": "1025Mi" } });
-        self.object.spec.template.resources = serde_json::from_value(smaller).unwrap();
+        let larger = json!({ "requests": { "cpu": "0.5" }, "limits": { "memory": "1025Mi" } });
+        self.object.spec.template.resources = serde_json::from_value(larger).unwrap();
         self.write(2, "r5", running(2, &[1, 2, 3])).await;
+        self.until_blocked("is refused: pods").await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.pod_uids().await, before, "nothing names the quota of memory");
+        let smaller = json!({ "requests": { "cpu": "0.5" }, "limits": { "memory": "1023Mi" } });
+        self.object.spec.template.resources = serde_json::from_value(smaller).unwrap();
+        self.write(2, "r8", running(2, &[1, 2, 3])).await;
         // The first restart: its pod goes although the quota is full. No controller gives back what it used.
         wait_for("a pod goes", async || self.pod_uids().await != before).await;
         self.until_blocked("is refused: pods").await;

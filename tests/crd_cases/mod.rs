@@ -200,6 +200,7 @@ pub const CASES: &[Case] = &[
     setting!("a password", "SASLAuthenticationProvider.superPassword", "a spec is no place for a password"),
     setting!("a port for observers", "observerMasterPort", "mczk gives each server one address"),
     setting!("the web server of ZooKeeper", "admin.serverPort", "the operator manages this setting"),
+    setting!("a setting of clients", "client.secure", "it has no effect on a server of mczk"),
     setting!("the second limit of a request", "jute.maxbuffer.extrasize", "it follows jute.maxbuffer"),
     setting!("a property of Java", "leader.nodelay", "Java reads it by its name alone: set it in jvmFlags"),
     setting!("a misspelt setting", "tickTimes", "no setting of ZooKeeper 3.9 has this name"),

@@ -199,7 +199,7 @@ fn of_registration(port: u16) -> Vec<(&'static str, Fault)> {
             "an authority that has expired",
             fault(
                 vec![bundle(expired_authority())],
-                vec![is_fault("certificates", "registration expired at 2021-01-01", "mczk install again")],
+                vec![is_fault("certificates", "registration has expired on 2021-01-01", "mczk install again")],
             ),
         ),
         (

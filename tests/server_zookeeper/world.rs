@@ -297,7 +297,9 @@ impl World {
     }
 
     pub fn serving(&self, n: i32) -> ServerReport {
-        self.until(&format!("server {n} serves"), || self.report(n).filter(|report| report.serving))
+        // A session may begin before the admin server answers for the first time.
+        let is_known = |report: &ServerReport| report.serving && report.mode.is_some();
+        self.until(&format!("server {n} serves"), || self.report(n).filter(is_known))
     }
 
     pub fn waiting(&self, n: i32, because: &str) -> ServerReport {

@@ -299,13 +299,13 @@ fn contradiction(list: &Ensemble, newest: &Ensemble) -> Option<String> {
     if let Some(reused) = list.servers.iter().find(is_new) {
         return Some(format!("{reused:?}"));
     }
-    let certificates = numbers(list).into_iter().zip(numbers(newest));
+    let mut certificates = numbers(list).into_iter().zip(numbers(newest));
     let again = |(all, known): (Vec<u32>, Vec<u32>)| {
-        let last = known.iter().max().copied().unwrap();
-        all.iter().any(|number| !known.contains(number) && *number <= last + 1)
+        let highest = known.iter().max().copied().unwrap();
+        all.iter().any(|number| !known.contains(number) && *number <= highest + 1)
     };
     let is_older = list.epoch <= newest.epoch || list.highest_id < newest.highest_id;
-    (is_older || certificates.map(again).any(|again| again)).then(|| format!("{list:?}"))
+    (is_older || certificates.any(again)).then(|| format!("{list:?}"))
 }
 
 /// What the operator writes after the restore, and once the user has declared the newest spec again.

@@ -42,7 +42,7 @@ pub(crate) struct Answers {
 
 /// The answer to `server_stats`.
 #[derive(Debug, Deserialize)]
-struct State {
+struct StatsAnswer {
     error: Option<String>,
     version: Option<String>,
     server_stats: Option<ServerStats>,
@@ -91,7 +91,7 @@ fn is_refused(error: &Error) -> bool {
     error.kind() == ErrorKind::ConnectionRefused
 }
 
-fn of(state: State) -> Answers {
+fn of(state: StatsAnswer) -> Answers {
     let version = state.version.map(|text| zookeeper_versions::number(&text));
     let version = version.filter(|number| !number.is_empty());
     let Some(served) = state.server_stats else {

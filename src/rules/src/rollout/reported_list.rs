@@ -62,7 +62,7 @@ pub(super) fn next_epoch(list: &Ensemble, incarnation: &str, reports: &BTreeMap<
 
 /// The newest epoch of this incarnation that a cluster reports.
 #[must_use]
-pub(super) fn reported_epoch(incarnation: &str, reports: &BTreeMap<String, ClusterReport>) -> i64 {
+fn reported_epoch(incarnation: &str, reports: &BTreeMap<String, ClusterReport>) -> i64 {
     newest_reported(incarnation, reports).and_then(|list| list.epoch).unwrap_or(0)
 }
 

@@ -127,12 +127,10 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         None => !state.tombstones.is_empty(),
     };
     let nothing = Ensemble::default();
-    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
-    // Nor does the list of an older copy of the control plane.
-    let older = newest.is_some_and(|newest| newest.epoch > before.ensemble.epoch);
-    let list_before = if over || older { &nothing } else { &before.ensemble };
+    let list_before = if over { &nothing } else { &before.ensemble };
     check_list(state, list_before, &after.ensemble, &mut broken);
     // A recovered decision is no new decision.
+    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
     let restored = list_before.servers.is_empty() && newest.is_some_and(|l| l.servers == after.ensemble.servers);
     let decided = (list_before.servers != after.ensemble.servers && !restored)
         || after.cluster_specs.iter().any(|(c, spec)| {
@@ -330,8 +328,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
                 let servers = || state.members.iter().flat_map(|m| &m.servers).filter(|s| s.incarnation == current);
                 let known = in_truth && state.truth.voters.contains(&server.id)
                     || servers().any(|s| s.id == server.id)
-                    || effective.servers.iter().any(|s| s.id == server.id)
-                    || effective.highest_id >= Some(server.id);
+                    || effective.servers.iter().any(|s| s.id == server.id);
                 wrong |= known && running.is_none_or(|r| r.id != server.id);
             }
         }

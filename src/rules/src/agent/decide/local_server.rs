@@ -87,7 +87,7 @@ impl LocalServer {
     /// Why nothing says whether it takes part in the quorum, although it runs. Only its parent process and the kubelet know that
     /// a server is down: a silent one is not.
     #[must_use]
-    pub fn doubt(&self) -> Option<&'static str> {
+    pub(crate) fn doubt(&self) -> Option<&'static str> {
         match &self.view {
             _ if self.terminating => None,
             None if self.ready => Some(UNREACHED),

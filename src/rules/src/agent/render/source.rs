@@ -40,7 +40,7 @@ pub struct Source<'a> {
     /// Certificates for clients.
     pub client: Option<&'a Material>,
     /// True if no server here is ready: all may be slow together. The Service for clients then names them all the same.
-    pub none_ready: bool,
+    pub(crate) none_ready: bool,
 }
 
 impl<'a> Source<'a> {

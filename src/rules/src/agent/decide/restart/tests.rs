@@ -383,6 +383,7 @@ fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BT
         settled: voters.clone(),
         leader: Some(3),
         following: voters,
+        without_session: BTreeSet::new(),
         ..Quorum::default()
     };
     let lock = RestartLock { holder: HOLDER.into(), server: 1 };
