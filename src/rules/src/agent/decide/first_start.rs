@@ -11,7 +11,7 @@ use mczk_api::{
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, ZooKeeperStatus},
 };
 
-/// What stands for a volume of which no record is left. No volume has this identity.
+/// The identity that the agent records for a volume if it has lost the record. No volume has it.
 const UNKNOWN: &str = "unknown";
 
 /// What is here of an ensemble.
@@ -81,7 +81,8 @@ fn recorded<'a>(before: &'a ZooKeeperStatus, list: &Ensemble) -> &'a [FirstStart
     if knows(before, list) { &before.first_starts } else { &[] }
 }
 
-fn knows(before: &ZooKeeperStatus, list: &Ensemble) -> bool {
+/// True if the agent wrote the status about this incarnation.
+pub(super) fn knows(before: &ZooKeeperStatus, list: &Ensemble) -> bool {
     before.ensemble.as_ref().is_some_and(|known| known.incarnation == list.incarnation)
 }
 

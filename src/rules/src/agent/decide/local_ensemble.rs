@@ -7,7 +7,7 @@ use kube_core::ResourceExt;
 use crate::agent::{
     decide::{
         accept::{self, Acceptance},
-        first_start::LocalServers,
+        first_start::{self, LocalServers},
         local_server::LocalServer,
         observation::{Claim, Observation, RefusedChange, RefusedDeletion},
         quorum::Quorum,
@@ -174,10 +174,8 @@ impl<'a> LocalEnsemble<'a> {
 
 /// True if a server of this incarnation has reported before that a quorum formed with it.
 fn has_accepted(status: Option<&ZooKeeperStatus>, list: &Ensemble) -> bool {
-    let same = |status: &&ZooKeeperStatus| {
-        status.ensemble.as_ref().is_some_and(|before| before.incarnation == list.incarnation)
-    };
-    status.filter(same).is_some_and(|status| status.servers.iter().any(|server| server.accepted_epoch > Some(0)))
+    let same = status.filter(|status| first_start::knows(status, list));
+    same.is_some_and(|status| status.servers.iter().any(|server| server.accepted_epoch > Some(0)))
 }
 
 /// A server with its id: reported by the server itself, else listed, else reported before.

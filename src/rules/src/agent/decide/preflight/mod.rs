@@ -1,7 +1,8 @@
 //! Step: the network check before the first server starts, and before clusters join.
 //!
 //! The agent runs one probe while the operator requests the check, and none in any other case. Before the first server it never
-//! runs one where a server of the incarnation has been. Beside servers the probe has a name that none of them has. [`report`] keeps what it reports within the bounds of the schema.
+//! runs one where a server of the incarnation has been. Beside servers the probe has a name that none of them has. [`report`]
+//! keeps what it reports within the bounds of the schema.
 
 mod report;
 

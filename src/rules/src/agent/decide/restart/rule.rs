@@ -2,9 +2,9 @@
 //!
 //! Servers that do not serve restart first, one at a time and without the restart lock. That makes nothing worse, and it is the
 //! only way out after a bad image broke a majority. A server that runs and cannot be asked may serve, so it counts as one that
-//! does. If it hangs, its parent process or the kubelet ends it, and then it is known to be down. Serving voters restart one at a time in the whole ensemble, under the
-//! restart lock, and only while every other voter serves. The leader restarts last, after every other voter has served for a
-//! while: one of them is elected then, and all others must know its address.
+//! does. If it hangs, its parent process or the kubelet ends it, and then it is known to be down. Serving voters restart one at
+//! a time in the whole ensemble, under the restart lock, and only while every other voter serves. The leader restarts last,
+//! after every other voter has served for a while: one of them is elected then, and all others must know its address.
 
 use std::{collections::BTreeMap, time::Duration};
 
