@@ -122,7 +122,7 @@ fn a_zookeeper_that_hangs_is_ended() {
     let world = of_three("hangs", &[]);
     let n = leader(&world);
     let hung = world.zookeeper(n);
-    world.signal(n, "-STOP");
+    world.signal(n, "STOP");
     let report = world.until("the parent gets no answer", || world.report(n).filter(|report| report.mode.is_none()));
     assert_eq!((report.phase, report.serving), (Phase::Running, false));
     let ended = |report: &ServerReport| matches!(&report.phase, Phase::Exited { reason } if reason.contains("hangs"));

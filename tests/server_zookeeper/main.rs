@@ -261,7 +261,7 @@ async fn shrink(world: &mut World) {
     world.start(5);
     world.waiting(5, "neither the newest server list");
     // A restart in place: only ZooKeeper exits, and its parent decides again.
-    world.signal(4, "-9");
+    world.signal(4, "KILL");
     world.waiting(4, "neither the newest server list");
     world.restart_zookeeper(3);
     world.serving(3);
@@ -436,11 +436,11 @@ async fn a_leader_that_is_cut_off_confirms_no_lock() {
     assert_eq!(renew().unwrap(), lock);
     assert_eq!(renew().unwrap(), lock, "renewed");
     for n in &followers {
-        world.signal(*n, "-STOP");
+        world.signal(*n, "STOP");
     }
     let cut_off = renew();
     for n in &followers {
-        world.signal(*n, "-CONT");
+        world.signal(*n, "CONT");
     }
     assert_eq!(cut_off.unwrap_err().reason, "unavailable");
     world.until("the lock is held again", || renew().ok());

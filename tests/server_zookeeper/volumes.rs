@@ -172,7 +172,7 @@ async fn a_corrupt_volume_is_reported_and_one_process_uses_a_volume() {
     let torn = world.path(follower, "data/active/data/version-2").join("log.7fffffff0");
     fs::write(torn, b"ZZKLG\0\0\0\x02").unwrap();
     let running = world.zookeeper(follower);
-    world.signal(leader, "-9");
+    world.signal(leader, "KILL");
     world.until("the follower reports a corrupt volume", || world.report(follower).filter(|report| report.corrupt));
     assert_eq!(world.zookeeper(follower), running);
 }

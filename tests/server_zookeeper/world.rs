@@ -184,8 +184,7 @@ impl World {
 
     /// Sends a signal to the parent process of server `n`.
     pub fn signal_parent(&self, n: i32, signal: &str) {
-        let id = self.running[&n].id().to_string();
-        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        self.send(&self.running[&n].id().to_string(), signal);
     }
 
     /// Lets `ZooKeeper` of server `n` write a mebibyte of its log before its parent reads any: it would wait for a parent that
@@ -201,14 +200,23 @@ impl World {
     pub fn signal(&self, n: i32, signal: &str) {
         let running = || Some(self.zookeeper(n)).filter(|ids| !ids.is_empty());
         for id in self.until(&format!("server {n} runs ZooKeeper"), running) {
-            assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+            self.send(&id.to_string(), signal);
+        }
+    }
+
+    /// After STOP, the threads of a process run on until one of them takes the signal: on a busy machine they still confirm
+    /// writes. So this waits until all stand still.
+    fn send(&self, id: &str, signal: &str) {
+        assert!(Command::new("kill").args(["-s", signal, id]).status().unwrap().success());
+        if signal == "STOP" {
+            self.until(&format!("process {id} stands still"), || stands_still(id).then_some(()));
         }
     }
 
     /// Kills the `ZooKeeper` of server `n`, and waits until its parent has started another one.
     pub fn restart_zookeeper(&self, n: i32) {
         let killed = self.zookeeper(n);
-        self.signal(n, "-9");
+        self.signal(n, "KILL");
         // A report may take as long as the start: the reports may never show a server that is down.
         self.until(&format!("server {n} starts another ZooKeeper"), || {
             let ids = self.zookeeper(n);
@@ -394,6 +402,14 @@ pub fn processes(wanted: impl Fn(&str) -> bool) -> Vec<i32> {
         }
     }
     ids
+}
+
+/// True if the kernel has stopped every thread of a process.
+fn stands_still(id: &str) -> bool {
+    fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten().all(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        status.contains("State:\tT")
+    })
 }
 
 /// Kills every `ZooKeeper` below a folder and waits for its exit.
