@@ -5,12 +5,14 @@
 #                            other; lanes run at the same time, each nicer to the others than the one before it. The
 #                            output of a target is printed when it ends; that of a single lane as it comes. All lanes run
 #                            to their ends, even if one fails
-#   tests/parts.sh --table   prints what has been noted
+#   tests/parts.sh --table   prints what has been noted, and what failed
 #
 # The notes are in the file $MCZK_PARTS, a line for each target: seconds, seconds of the processors, name. Checks that cannot run
 # are in the file $MCZK_SKIPPED. Their number is printed after the table; without that file, after all lanes.
 set -uo pipefail
 notes=${MCZK_PARTS:-/dev/null}
+reasons=${MCZK_PARTS:+$MCZK_PARTS.failed}
+reasons=${reasons:-/dev/null}
 
 # Runs a target and notes its time. Daemons that outlive their parents are not in the seconds of the processors.
 part() {
@@ -29,9 +31,15 @@ lane() {
         part "$target" >"$work/$target" 2>&1 4>&1 || code=$?
         # A line of another lane must not come between.
         flock "$work/print" sh -c 'echo "── make $0"; cat "$1"' "$target" "$work/$target"
+        [ "$code" = 0 ] || failures "$target" "$work/$target" >>"$reasons"
         rm -f "$work/$target"
         [ "$code" = 0 ] || return "$code"
     done
+}
+
+# What failed in the output of a target: names of tests, and the first lines of what they say.
+failures() {
+    grep -E -A2 'FAILED|panicked at|^error' "$2" | grep -v '^--$' | head -n 40 | sed "s/^/$1: /"
 }
 
 # Names the targets that run, every minute.
@@ -81,6 +89,7 @@ table() {
     printf '%-24s %8s %12s\n' PART TIME PROCESSORS
     awk '{ name = $3 " " $4; printf "%-24s %5d:%02d %9d:%02d\n", name, $1 / 60, $1 % 60, $2 / 60, $2 % 60
            all += $2 } END { printf "%-24s %8s %9d:%02d\n", "all", "", all / 60, all % 60 }' "$notes"
+    [ ! -s "$reasons" ] || cut -c1-300 "$reasons"
 }
 
 case $# in
