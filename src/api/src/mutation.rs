@@ -272,6 +272,8 @@ mutations! {
         AdoptWithoutReport,
         /// S4: the operator of a restored control plane keeps its server list, although an agent reports a newer one.
         ForgetNewerList,
+        /// S1: an agent follows the cluster spec of a restored control plane, which is older than the one that it has accepted.
+        AcceptOlderSpec,
         /// S14: an empty ensemble takes the Service from an incarnation that lives.
         EmptyTakesService,
         /// S14: the volumes of an incarnation that a user declares over are deleted if the new object says so.

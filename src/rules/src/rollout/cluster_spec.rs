@@ -90,13 +90,13 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
     template.jvm_flags.extend(jvm_flags.iter().cloned());
 }
 
-/// The current spec of a cluster with more replicas.
+/// The current spec of a cluster with more replicas. Its generation follows that of the current spec, and `generation`.
 ///
 /// # Errors
 /// As [`mczk_api::contract::canonical_json::hash`].
-pub(super) fn grown(current: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
+pub(super) fn grown(current: &ZooKeeperSpec, replicas: i32, generation: i64) -> serde_json::Result<ZooKeeperSpec> {
     let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..current.clone() };
-    let generation = current.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
+    let generation = current.spec_hash.as_deref().map_or(0, generation_of).max(generation).saturating_add(1);
     spec.spec_hash = Some(spec_hash_of(&serde_json::to_value(&spec)?, generation)?);
     Ok(spec)
 }

@@ -21,7 +21,7 @@ use crate::rollout::{
     override_rules::{self, Overrides},
     placement,
     quorum::ReportedQuorum,
-    recovery::recover_records,
+    recovery::{is_in_force, recover_records},
     report::{self, ClusterReport},
     reported_list::{is_outdated, newest_reported},
     stuck::{Stuck, stuck},
@@ -165,7 +165,8 @@ impl<'a> Known<'a> {
         let tombstones = former_incarnations.ended(&observed.tombstones);
         let incarnation = incarnation(observed, &status, &content, &reports, (&former_incarnations, &tombstones));
         // What a policy says of a former incarnation does not hold for the next one.
-        let overrides = if incarnation.is_next { Overrides::default() } else { content };
+        let mut overrides = if incarnation.is_next { Overrides::default() } else { content };
+        overrides.cluster_specs.retain(|cluster, spec| is_in_force(cluster, spec.spec_hash.as_deref(), &reports));
         let records = records(observed.overrides.as_deref(), &status, now);
         let stuck = records.last().and_then(|last| stuck(last, &reports, &overrides, &rollout, &status, now));
         let reported_list = newest_reported(&incarnation.id, &reports).cloned();

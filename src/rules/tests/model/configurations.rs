@@ -7,7 +7,7 @@ use crate::{
     Says, Setup,
     faults::Fault::{
         self, Asleep, ClusterExcluded, ControlPlaneLost, Deadline, Deposed, Disconnect, EmptySchedule, Evict,
-        ListEdited, Lose, LoseVolume, OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited,
+        ListEdited, Lose, LoseVolume, OlderCopy, OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited,
         StatusWiped, TemplateDeleted, TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unpreserved, Unregister,
         WorkDeleted,
     },
@@ -371,6 +371,11 @@ fn lost_control_planes() -> Vec<Setup> {
             )
         },
         Setup { says: Some(Says::Over), ..world("a lost control plane, declared over", &[plain(3, V1)], &faults) },
+        world("an older copy, fewer servers since", &[plain(5, V1), plain(3, V1)], &[OlderCopy, Disconnect(1)]),
+        Setup {
+            faults: 1,
+            ..world("an older copy, more servers and an image since", &[plain(3, V1), plain(5, V2)], &[OlderCopy])
+        },
     ]
 }
 

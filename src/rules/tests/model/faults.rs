@@ -50,6 +50,9 @@ pub enum Fault {
     Unpreserved,
     /// The control plane is lost. The user builds another one and creates the object again.
     ControlPlaneLost,
+    /// The control plane is taken back to the copy from the beginning of the search, with the spec of that time. The operator starts
+    /// after Karmada has read the clusters that it reaches.
+    OlderCopy,
     /// A hand sets the replicas of a cluster spec to 0.
     SpecEdited(usize),
     /// A hand removes a server from the server list.
@@ -107,6 +110,7 @@ pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
         Fault::ClusterExcluded(cluster) => hands::exclude(state, cluster),
         Fault::Unpreserved => hands::unpreserve(state),
         Fault::ControlPlaneLost => lose_control_plane(state),
+        Fault::OlderCopy => world.copy.get().is_some_and(|copy| restore(state, copy)),
         Fault::SpecEdited(cluster) => hands::empty_cluster_spec(state, cluster),
         Fault::ListEdited => hands::shorten_list(state),
         Fault::RuleAdded(cluster) => hands::add_rule(state, cluster),
@@ -130,6 +134,25 @@ fn lose_control_plane(state: &mut State) -> bool {
     state.operators.clear();
     for member in &mut state.members {
         (member.work, member.reported) = (None, None);
+    }
+    true
+}
+
+/// Objects in member clusters stay, and Karmada reads them.
+fn restore(state: &mut State, copy: &State) -> bool {
+    if state.object.as_ref().is_none_or(|object| object.deleting) || state.object == copy.object {
+        return false;
+    }
+    state.object.clone_from(&copy.object);
+    (state.overrides, state.policy) = (copy.overrides.clone(), copy.policy.clone());
+    (state.template, state.binding) = (copy.template.clone(), copy.binding.clone());
+    state.services.clone_from(&copy.services);
+    state.tombstones.clone_from(&copy.tombstones);
+    state.operators.clear();
+    for (member, then) in state.members.iter_mut().zip(&copy.members) {
+        member.work = then.work;
+        let is_read = member.ready && member.alive && member.work.is_some();
+        member.reported = if is_read { member.status.clone() } else { then.reported.clone() };
     }
     true
 }

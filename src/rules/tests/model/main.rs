@@ -34,7 +34,7 @@ mod writes;
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use mczk_api::{
@@ -102,6 +102,8 @@ pub struct World {
     pub decisions: Mutex<HashMap<Scene, Arc<Decided>>>,
     /// States from which the world completes.
     good: Mutex<HashSet<u64>>,
+    /// The state at the beginning of the search, of which a backup of the control plane exists.
+    pub copy: OnceLock<State>,
 }
 
 impl World {
@@ -113,6 +115,7 @@ impl World {
             rendered: Mutex::default(),
             decisions: Mutex::default(),
             good: Mutex::default(),
+            copy: OnceLock::new(),
         }
     }
 
@@ -310,6 +313,7 @@ impl Model for World {
         }
         state.faults = self.setup.faults;
         state.to_delete = self.setup.deleted;
+        self.copy.get_or_init(|| state.clone());
         vec![state]
     }
 

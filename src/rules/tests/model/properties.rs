@@ -127,10 +127,13 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         None => !state.tombstones.is_empty(),
     };
     let nothing = Ensemble::default();
-    let list_before = if over { &nothing } else { &before.ensemble };
+    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
+    // Nor does the list of an older copy of the control plane. It stays until every cluster of a newer one has reported.
+    let outdated = newest.is_some_and(|newest| newest.epoch > before.ensemble.epoch);
+    let gone = over || outdated && before.ensemble != after.ensemble;
+    let list_before = if gone { &nothing } else { &before.ensemble };
     check_list(state, list_before, &after.ensemble, &mut broken);
     // A recovered decision is no new decision.
-    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
     let restored = list_before.servers.is_empty() && newest.is_some_and(|l| l.servers == after.ensemble.servers);
     let decided = (list_before.servers != after.ensemble.servers && !restored)
         || after.cluster_specs.iter().any(|(c, spec)| {
@@ -148,6 +151,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
                     if live.object.get().spec != wanted.get().spec
                         && !hands::has_edited_template(state)
                         && !over
+                        && !outdated
                         && !may_be_stuck(state, records_before) =>
                 {
                     broken.push(Rule::Snapshot);
@@ -173,7 +177,16 @@ fn may_be_stuck(state: &State, records: &[Record]) -> bool {
                 .is_some_and(|s| s.get().conditions.iter().any(|c| c.type_ == "Progressing" && c.status == "False"));
             state.late || !m.ready || failed
         }),
-        None => state.late || last.current_state.pending.iter().all(|c| of(c).is_none_or(|m| !m.ready)),
+        None => {
+            let pending = || last.current_state.pending.iter().filter_map(of).filter(|m| !m.ready);
+            let half_changed = |m: &MemberCluster| {
+                m.reported
+                    .as_ref()
+                    .zip(m.spec.as_ref())
+                    .is_some_and(|(status, spec)| status.get().completed_spec_hash != spec.get().spec_hash)
+            };
+            state.late || pending().count() == last.current_state.pending.len() || pending().any(half_changed)
+        }
     }
 }
 
@@ -328,7 +341,8 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
                 let servers = || state.members.iter().flat_map(|m| &m.servers).filter(|s| s.incarnation == current);
                 let known = in_truth && state.truth.voters.contains(&server.id)
                     || servers().any(|s| s.id == server.id)
-                    || effective.servers.iter().any(|s| s.id == server.id);
+                    || effective.servers.iter().any(|s| s.id == server.id)
+                    || effective.highest_id >= Some(server.id);
                 wrong |= known && running.is_none_or(|r| r.id != server.id);
             }
         }
@@ -456,7 +470,9 @@ fn may_form(world: &World, state: &State, incarnation: &str) -> bool {
 pub fn check_state(state: &mut State) {
     let Some(overrides) = state.overrides.as_ref().filter(|_| state.truth.formed) else { return };
     let overrides = override_rules::read(&overrides.get().spec);
-    if !overrides.ensemble.phase.is_ending() && short(state, &overrides) {
+    let newest = state.members.iter().filter_map(MemberCluster::list).filter_map(|list| list.epoch).max();
+    let is_older_copy = newest > overrides.ensemble.epoch;
+    if !overrides.ensemble.phase.is_ending() && !is_older_copy && short(state, &overrides) {
         state.breaks(Rule::S2);
     }
 }

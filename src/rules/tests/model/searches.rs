@@ -60,9 +60,9 @@ fn describe(
 /// an agent observes, decides and applies in one step.
 const AGENT: &[Mutation] = &[Mutation::ReplaceOtherClaim, Mutation::ReplaceLastCopy];
 
-/// The rule of the operator about incarnations that lived before the object. `src/rules/tests/adoption.rs` and the agent's tests find
+/// The rules of the operator about what lived before its control plane. `src/rules/tests/adoption.rs` and the agent's tests find
 /// the other broken ones.
-const FORMER: &[Mutation] = &[Mutation::BeginBesideOther];
+const FORMER: &[Mutation] = &[Mutation::BeginBesideOther, Mutation::ForgetNewerList, Mutation::AcceptOlderSpec];
 
 /// The world that shows that a rule is broken.
 fn shown_by(mutation: Mutation) -> &'static str {
@@ -110,6 +110,8 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::LeaveUnscheduled => "an end, a cluster unscheduled",
         Mutation::SleepPastDeadline => "an image that fails, lost wake-ups",
         Mutation::BeginBesideOther => "a lost control plane, adopted",
+        Mutation::ForgetNewerList => "an older copy, fewer servers since",
+        Mutation::AcceptOlderSpec => "an older copy, more servers and an image since",
         Mutation::ReplaceOtherClaim | Mutation::ReplaceLastCopy => "a volume is replaced, a cluster lost",
         other => panic!("{other:?} is not searched for here"),
     }

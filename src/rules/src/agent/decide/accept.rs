@@ -13,6 +13,7 @@ use mczk_api::{
         labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
         server_list, spec_hash,
     },
+    mutation::broken,
     zookeeper::Ensemble,
 };
 
@@ -27,8 +28,9 @@ const NOT_UNDERSTOOD: &str = "A newer version of mczk wrote the server list, and
 pub enum Acceptance {
     /// The agent applies the spec.
     Accepted,
-    /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
-    /// Only the membership follows the server list: see `list_counts`.
+    /// The spec is not assigned to this cluster: the rollout has not reached it, the control plane lost the cluster spec, or it
+    /// was restored from a copy that is older than the accepted spec. Only the membership follows the server list: see
+    /// `list_counts`.
     NotAssigned,
     /// The agent refuses the spec for this reason. Nothing changes.
     Refused(String),
@@ -76,6 +78,9 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
     if let Err(unknown) = version::known(spec.render_version) {
         return refused(unknown.to_string());
     }
+    if is_older(spec_hash, observed_spec_hash) {
+        return Acceptance::NotAssigned;
+    }
     if !managed && observed_spec_hash != Some(spec_hash) {
         return refused("Karmada does not manage this object: the agent accepts only the spec that it accepted before");
     }
@@ -99,6 +104,13 @@ pub(super) fn remedy_for_name(object: &ZooKeeper, cluster: &str) -> String {
         ),
         (false, _) => "Correct the agent's --cluster".to_owned(),
     }
+}
+
+/// True if a spec comes from an older copy of the control plane. All clusters get such specs at once. The operator writes later
+/// ones, a cluster at a time.
+fn is_older(spec_hash: &str, accepted: Option<&str>) -> bool {
+    let generation = spec_hash::generation_of;
+    accepted.is_some_and(|accepted| generation(spec_hash) < generation(accepted)) && !broken!(AcceptOlderSpec)
 }
 
 /// The spec hash that the agent accepted last.
@@ -290,6 +302,15 @@ mod tests {
         let mut spec = assigned();
         change(&mut spec);
         assert_eq!(acceptance_of(&spec, Some("m1"), true, None), Acceptance::NotAssigned);
+    }
+
+    /// A control plane that was restored from an older copy sends its specs to all clusters at once.
+    #[rstest]
+    #[case::older("2-a", Acceptance::NotAssigned)]
+    #[case::as_old("1-a", Acceptance::Accepted)]
+    #[case::damaged("?", Acceptance::Accepted)]
+    fn a_spec_older_than_the_accepted_one_is_not_assigned(#[case] accepted: &str, #[case] expected: Acceptance) {
+        assert_eq!(acceptance_of(&assigned(), Some("m1"), true, Some(accepted)), expected);
     }
 
     #[test]

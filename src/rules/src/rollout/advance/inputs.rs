@@ -65,9 +65,12 @@ impl Inputs<'_> {
         if broken!(SameGeneration) {
             return cluster_spec::for_cluster(self.template, cluster, replicas, None, 0);
         }
-        let Self { known, template, .. } = self;
-        let generation = if before.is_none() { last_generation(cluster, &known.status, &known.reports) } else { 0 };
-        cluster_spec::for_cluster(template, cluster, replicas, before, generation)
+        cluster_spec::for_cluster(self.template, cluster, replicas, before, self.last_generation(cluster))
+    }
+
+    /// The last spec generation of a cluster that status and reports know.
+    pub(super) fn last_generation(&self, cluster: &str) -> i64 {
+        last_generation(cluster, Some(&self.known.status), &self.known.reports)
     }
 
     /// Incarnations that are over: those of tombstones, and those that the list names already. Agents remove what is left of

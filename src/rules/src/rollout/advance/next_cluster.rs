@@ -102,7 +102,8 @@ impl Inputs<'_> {
         };
         let Some(cluster) = last.current_state.pending.iter().find(can_grow) else { return Ok(None) };
         let specs = overrides.cluster_specs.get(cluster).zip(self.desired.get(cluster));
-        let grown = specs.map(|(current, desired)| cluster_spec::grown(current, desired.replicas)).transpose()?;
+        let last = self.last_generation(cluster);
+        let grown = specs.map(|(current, desired)| cluster_spec::grown(current, desired.replicas, last)).transpose()?;
         Ok(grown.map(|spec| (cluster.clone(), spec)))
     }
 

@@ -101,7 +101,7 @@ fn add_missing_specs(known: &Known<'_>, clusters: &[String], overrides: &mut Ove
         let listed = overrides.ensemble.servers.iter();
         let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
         let voters = i32::try_from(voters).unwrap_or(0);
-        let generation = last_generation(cluster, &known.status, &known.reports);
+        let generation = last_generation(cluster, Some(&known.status), &known.reports);
         let spec = cluster_spec::for_cluster(&template.spec, cluster, voters, None, generation)?;
         overrides.cluster_specs.insert(cluster.clone(), spec);
     }

@@ -64,7 +64,7 @@ pub(super) fn recover_overrides(
     if let Some(live) = known.template.filter(|_| specs_lost && same_incarnation) {
         // S6: clusters got the live template, not the one that the operator writes next.
         let template = if broken!(RecoverNextTemplate) { &planned.spec } else { &live.spec };
-        recover_cluster_specs(&mut overrides, template, &known.status)?;
+        recover_cluster_specs(&mut overrides, template, &known.status, &known.reports)?;
     }
     Ok(RecoveredOverrides { overrides, quorum, report })
 }

@@ -14,10 +14,12 @@ pub(in crate::rollout) fn recover_cluster_specs(
     overrides: &mut Overrides,
     template: &ZooKeeperSpec,
     status: &MultiClusterZooKeeperStatus,
+    reports: &BTreeMap<String, ClusterReport>,
 ) -> serde_json::Result<()> {
     let all = overrides.cluster_specs.is_empty();
     for cluster in status.clusters.iter().filter(|c| all || overrides.damaged.contains(&c.name)) {
-        let Some(hash) = cluster.spec_hash.as_deref() else { continue };
+        let in_force = cluster.spec_hash.as_deref().filter(|hash| is_in_force(&cluster.name, Some(hash), reports));
+        let Some(hash) = in_force else { continue };
         let recovered = cluster_spec::for_cluster(template, &cluster.name, cluster.desired, Some(hash), 0)?;
         if recovered.spec_hash.as_deref() == Some(hash) || broken!(RecoverNextTemplate) {
             overrides.cluster_specs.insert(cluster.name.clone(), recovered);
@@ -26,14 +28,26 @@ pub(in crate::rollout) fn recover_cluster_specs(
     Ok(())
 }
 
+/// False if the agent of a cluster has accepted a later spec: an older copy of the control plane was restored. Its agent follows
+/// no older one.
+pub(in crate::rollout) fn is_in_force(
+    cluster: &str,
+    spec_hash: Option<&str>,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> bool {
+    let generation = spec_hash.map_or(0, spec_hash::generation_of);
+    generation >= last_generation(cluster, None, reports) || broken!(AcceptOlderSpec)
+}
+
 /// The last spec generation of a cluster that status and reports know. The next spec of the cluster needs a later one: a spec
 /// hash is never used twice.
 pub(in crate::rollout) fn last_generation(
     cluster: &str,
-    status: &MultiClusterZooKeeperStatus,
+    status: Option<&MultiClusterZooKeeperStatus>,
     reports: &BTreeMap<String, ClusterReport>,
 ) -> i64 {
-    let known = status.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.spec_hash.as_deref());
+    let in_status = status.and_then(|status| status.clusters.iter().find(|c| c.name == cluster));
+    let known = in_status.and_then(|cluster| cluster.spec_hash.as_deref());
     let report = reports.get(cluster).and_then(|report| report.status.as_ref());
     let reported =
         report.into_iter().flat_map(|s| [s.observed_spec_hash.as_deref(), s.completed_spec_hash.as_deref()]).flatten();

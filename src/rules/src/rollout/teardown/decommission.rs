@@ -178,7 +178,7 @@ fn recall(known: &Known<'_>, template: &ZooKeeper) -> serde_json::Result<Recalle
     // Without a cluster spec an agent accepts no server list. This one arrives with the last phase, so it restarts nothing.
     for (cluster, count) in voters {
         if !current.cluster_specs.contains_key(cluster) {
-            let generation = last_generation(cluster, old, &known.reports);
+            let generation = last_generation(cluster, Some(old), &known.reports);
             let spec = cluster_spec::for_cluster(&template.spec, cluster, count, None, generation)?;
             current.cluster_specs.insert(cluster.clone(), spec);
         }
