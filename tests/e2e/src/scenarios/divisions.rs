@@ -59,6 +59,8 @@ pub(super) async fn by_karmada(federation: &Federation) -> Result<()> {
 
 async fn with_room(scene: &Scene<'_>) -> Result<()> {
     for name in ["room", "few"] {
+        // Karmada counts the room of new nodes first, and the operator asks it again: a wait for itself.
+        scene.condition(name, "Scheduled", "True", "Placed").await?;
         scene.settled(name).await?;
         scene.members_match(name).await?;
         // The user wants it so. The condition states what it costs.
