@@ -8,7 +8,7 @@ mod world;
 use mczk_api::{
     contract::{
         certificate_names::{self, Holds},
-        labels::{ADOPT, DECLARE_OVER, REPLACE_AUTHORITY},
+        labels::{ABANDON_CLUSTERS, ADOPT, DECLARE_OVER, REPLACE_AUTHORITY},
         naming, server_list,
     },
     mutation::Mutation,
@@ -370,4 +370,71 @@ fn a_restored_control_plane_waits_for_a_cluster_that_it_does_not_select() {
     world.settle();
     let list = world.overrides().ensemble;
     assert_eq!((list.servers, world.condition("Ready").as_str()), (newest.servers, "True Serving"));
+}
+
+/// The only cluster that might know a newer list is lost with the control plane.
+#[test]
+fn a_restored_control_plane_waits_for_no_cluster_that_its_user_abandons() {
+    let (mut world, newest) = restored(scale_up);
+    world.unreachable(&["m3"]);
+    let older = world.overrides().ensemble;
+    passes(&mut world);
+    assert_eq!(world.overrides().ensemble, older);
+    assert!(world.message("Progressing").contains(ABANDON_CLUSTERS), "{}", world.message("Progressing"));
+    annotate(&mut world, ABANDON_CLUSTERS, "m3");
+    passes(&mut world);
+    assert!(world.overrides().ensemble.epoch > newest.epoch, "{}", world.message("Progressing"));
+}
+
+/// The copy is from before the incarnation that lives: agents follow another one, and by its list the one of the copy is over.
+#[rstest]
+#[case::of_another_object("abc123", true)]
+#[case::of_another_list("abc123", false)]
+fn a_restored_control_plane_moves_nothing_beside_a_later_incarnation(#[case] living: &str, #[case] is_over: bool) {
+    let mut world = World::done(&json!({}));
+    let own = world.overrides().ensemble;
+    let former = if is_over { own.incarnation.clone().unwrap() } else { "fedcba".to_owned() };
+    let list =
+        Ensemble { incarnation: Some(living.to_owned()), former_incarnations: vec![former], hash: None, ..own.clone() };
+    world.report("m1")["ensemble"] = json!(server_list::with_hash(list).unwrap());
+    world.image("zoo:2");
+    (0..3).for_each(|_| drop(world.pass()));
+    assert_eq!(world.condition("Progressing") == "False NewerServerList", is_over, "{}", world.message("Progressing"));
+    assert_eq!(world.images().contains("zoo:2"), !is_over);
+    if is_over {
+        assert!(world.message("Progressing").contains("mczk adopt zk abc123"), "{}", world.message("Progressing"));
+        annotate(&mut world, ADOPT, living);
+        (0..3).for_each(|_| drop(world.pass()));
+        assert!(!world.message("Progressing").contains("is over"), "{}", world.message("Progressing"));
+    }
+}
+
+/// The copy is from the bootstrap that a later one of the same object has replaced.
+#[test]
+fn a_restored_control_plane_continues_the_later_incarnation_of_its_object() {
+    let mut world = World::done(&json!({}));
+    let list = world.overrides().ensemble;
+    let uid = world.observed.object.metadata.uid.clone().unwrap();
+    let [former, living] = [0, 1].map(|number| naming::incarnation(&uid, number));
+    assert_eq!(list.incarnation.as_ref(), Some(&former));
+    let of = |incarnation: &str, phase: EnsemblePhase, former: &[&String]| {
+        let former_incarnations = former.iter().map(|id| (*id).clone()).collect();
+        let incarnation = Some(incarnation.to_owned());
+        server_list::with_hash(Ensemble { incarnation, phase, former_incarnations, hash: None, ..list.clone() })
+            .unwrap()
+    };
+    let policy = world.observed.overrides.clone().unwrap();
+    let text = serde_json::to_string(&*policy)
+        .unwrap()
+        .replace(&format!("{}", json!(list)), &format!("{}", json!(of(&former, EnsemblePhase::Bootstrapping, &[]))));
+    world.observed.overrides =
+        Some(serde_json::from_str::<mczk_api::karmada::policy::OverridePolicy>(&text).unwrap().into());
+    world.observed.object.status = None;
+    for cluster in ["m1", "m2", "m3"] {
+        world.report(cluster)["ensemble"] = json!(of(&living, EnsemblePhase::Running, &[&former]));
+    }
+    (0..6).for_each(|_| drop(world.pass()));
+    let taken = world.overrides().ensemble;
+    assert_eq!(taken.incarnation.as_ref(), Some(&living), "{}", world.message("Progressing"));
+    assert_eq!(taken.servers.len(), list.servers.len());
 }

@@ -258,7 +258,7 @@ reasons! {
         Do("Do what the message says: correct the annotation, or let the clusters named report");
     /// An older backup of the control plane was restored: agents follow a newer server list than it knows.
     NewerServerList, Ready = False, Progressing = False;
-        Do("Select and join the clusters that the message names, by applying the newest declaration. See docs/how-to/backup.md");
+        Do("Do what the message says: mostly, select and join the clusters that it names, by applying the newest declaration. See docs/how-to/backup.md");
     /// Karmada cannot apply the object in a cluster.
     NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
     /// An object of a name that mczk needs exists and does not belong to mczk.

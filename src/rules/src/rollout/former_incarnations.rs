@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rollout::{known::Known, reported_list::reported_lists};
+use crate::rollout::{known::Known, report::ClusterReport, reported_list::reported_lists};
 use mczk_api::{
     contract::{
         cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason, find},
-        labels::{ADOPT, DECLARE_OVER},
+        labels::{ABANDON_CLUSTERS, ADOPT, DECLARE_OVER},
     },
     mutation::broken,
     zookeeper::{Ensemble, Server, ZooKeeperStatus},
@@ -100,12 +100,18 @@ impl Known<'_> {
         let votes = |server: &&Server| voting.is_empty() || voting.contains(&server.id);
         let servers =
             lists().flat_map(|list| &list.servers).chain(lists().flat_map(|list| &list.leaving).filter(votes));
-        servers.map(|server| server.cluster.clone()).filter(|_| !broken!(AdoptWithoutReport)).collect()
+        // What only a cluster knew that is lost for good, no agent follows.
+        let clusters =
+            servers.map(|server| server.cluster.clone()).filter(|name| !self.abandoned.contains(name.as_str()));
+        clusters.filter(|_| !broken!(AdoptWithoutReport)).collect()
     }
 
     /// Why the operator cannot take a reported server list over: a cluster of it is not selected, or, once all clusters have
     /// reported, no list names all its servers. No former incarnation is continued beside another one that lives.
     pub(in crate::rollout) fn cannot_continue(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
+        if let Some(cause) = self.superseded() {
+            return Some(cause);
+        }
         if !self.continues() {
             return None;
         }
@@ -141,11 +147,28 @@ impl Known<'_> {
         })
     }
 
+    /// Why the operator changes nothing: an agent follows another incarnation, and by its list this one is over. The control
+    /// plane was restored from an older copy.
+    fn superseded(&self) -> Option<Cause> {
+        let own = &self.incarnation.id;
+        let (cluster, living) = lists_ending(own, &self.reports).next().filter(|_| !broken!(AcceptOlderSpec))?;
+        let name = &self.name;
+        Some(Cause {
+            reason: Reason::NewerServerList,
+            message: format!(
+                "Cluster {cluster} follows incarnation {living}, and by its list {own}, which this control plane knows, is over: it \
+                 was restored from an older backup. The operator changes nothing. Restore a newer one, or run `mczk adopt {name} \
+                 {living}` to continue that incarnation"
+            ),
+        })
+    }
+
     /// Why an ensemble whose control plane was restored from an older copy waits for these clusters.
     pub(in crate::rollout) fn restored_and_waits(&self, clusters: &[String]) -> Option<Cause> {
         let message = || {
             format!(
-                "Waiting until the agents of these clusters report, since one may know a newer list: {}",
+                "Waiting until the agents of these clusters report, since one may know a newer list: {}. If one is lost for \
+                 good, name it in the annotation {ABANDON_CLUSTERS}",
                 named(clusters)
             )
         };
@@ -180,6 +203,19 @@ impl Known<'_> {
         let unlisted: BTreeSet<i32> = self.reported_voters().filter(|voter| !listed.contains(voter)).collect();
         unlisted.iter().map(ToString::to_string).collect()
     }
+}
+
+/// The clusters whose agents follow another incarnation by whose list this one is over, and that other one.
+pub(in crate::rollout) fn lists_ending<'a>(
+    own: &'a str,
+    reports: &'a BTreeMap<String, ClusterReport>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let lists =
+        reports.iter().filter_map(|(name, report)| Some((name.as_str(), report.status.as_ref()?.ensemble.as_ref()?)));
+    lists
+        .filter(move |(_, list)| list.former_incarnations.iter().any(|former| former == own))
+        .filter_map(|(cluster, list)| Some((cluster, list.incarnation.as_deref()?)))
+        .filter(move |(_, living)| *living != own)
 }
 
 /// The incarnations that live in a cluster, with their servers and volumes.

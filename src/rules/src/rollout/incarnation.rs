@@ -10,8 +10,9 @@ const MOST_INCARNATIONS: u32 = 1000;
 
 /// The incarnation that an ensemble is in.
 ///
-/// It is the recorded one, or else the last one that an agent reports, or else the first one. If a tombstone ended it before a
-/// quorum formed in it, it is the next one. After a quorum has formed, such a tombstone is not from this operator.
+/// It is the recorded one, or else the last one that an agent reports, or else the first one. A later one that an agent reports
+/// wins over a recorded one in which no quorum formed: an older copy of the control plane was restored. If a tombstone ended it
+/// before a quorum formed in it, it is the next one. After a quorum has formed, such a tombstone is not from this operator.
 #[must_use]
 pub(crate) fn current<'a>(
     uid: &str,
@@ -21,12 +22,14 @@ pub(crate) fn current<'a>(
     reports: impl IntoIterator<Item = &'a ClusterReport>,
 ) -> String {
     let all = || (0..MOST_INCARNATIONS).map(|number| incarnation(uid, number));
-    let id = recorded.map(str::to_owned).or_else(|| {
-        let lists = reports.into_iter().filter_map(|report| report.status.as_ref()?.ensemble.as_ref());
-        let reported: BTreeSet<&str> = lists.filter_map(|list| list.incarnation.as_deref()).collect();
-        if reported.is_empty() { None } else { all().rfind(|incarnation| reported.contains(incarnation.as_str())) }
-    });
-    let id = id.unwrap_or_else(|| incarnation(uid, 0));
+    if let Some(recorded) = recorded.filter(|_| formed) {
+        return recorded.to_owned();
+    }
+    let lists = reports.into_iter().filter_map(|report| report.status.as_ref()?.ensemble.as_ref());
+    let reported: BTreeSet<&str> = lists.filter_map(|list| list.incarnation.as_deref()).collect();
+    let is_known = |id: &String| recorded == Some(id.as_str()) || reported.contains(id.as_str());
+    let known = if reported.is_empty() { None } else { all().rfind(is_known) };
+    let id = known.or_else(|| recorded.map(str::to_owned)).unwrap_or_else(|| incarnation(uid, 0));
     if formed { id } else { without_tombstone(uid, id, tombstones) }
 }
 
@@ -80,6 +83,10 @@ mod tests {
         assert_eq!(decided(Some(second), false, &[first], None), second);
         assert_eq!(decided(Some(first), true, &[first], None), first, "a quorum has formed in it");
         assert_eq!(decided(Some("foreign"), false, &["foreign"], None), first);
+        assert_eq!(decided(Some(first), false, &[], Some(second)), second, "an older copy was restored");
+        assert_eq!(decided(Some(first), true, &[], Some(second)), first);
+        assert_eq!(decided(Some(second), false, &[], Some(first)), second);
+        assert_eq!(decided(Some("foreign"), false, &[], Some(first)), first, "it is no incarnation of this object");
         assert_eq!(decided(None, false, &[], Some(second)), second, "status, policy and tombstone are lost");
         assert_eq!(decided(None, false, &[], Some("foreign")), first);
         assert_eq!(neighbours(UID, second), [first.to_owned(), third]);

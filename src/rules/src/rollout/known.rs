@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::rollout::{
     certificates::Certificate,
     cluster_selection::ClusterSelection,
+    former_incarnations::lists_ending,
     incarnation,
     live::Live,
     objects,
@@ -165,7 +166,8 @@ impl<'a> Known<'a> {
         let tombstones = former_incarnations.ended(&observed.tombstones);
         let incarnation = incarnation(observed, &status, &content, &reports, (&former_incarnations, &tombstones));
         // What a policy says of a former incarnation does not hold for the next one.
-        let mut overrides = if incarnation.is_next { Overrides::default() } else { content };
+        let is_of_former = content.ensemble.incarnation.as_ref().is_some_and(|own| *own != incarnation.id);
+        let mut overrides = if incarnation.is_next || is_of_former { Overrides::default() } else { content };
         overrides.cluster_specs.retain(|cluster, spec| is_in_force(cluster, spec.spec_hash.as_deref(), &reports));
         let records = records(observed.overrides.as_deref(), &status, now);
         let stuck = records.last().and_then(|last| stuck(last, &reports, &overrides, &rollout, &status, now));
@@ -295,7 +297,11 @@ fn incarnation(
     let uid = observed.object.uid().unwrap_or_default();
     let recorded = known.map(String::as_str);
     let is_listed = policy.ensemble.incarnation.is_some() || formed_in_status;
-    if let Some(id) = former_incarnations.adopted.filter(|id| !is_listed && !is_ending && !tombstones.contains(*id)) {
+    let may_adopt = |id: &str| {
+        let is_over = || recorded.is_some_and(|own| lists_ending(own, reports).any(|(_, ends)| ends == id));
+        (!is_listed || is_over()) && !is_ending && !tombstones.contains(id)
+    };
+    if let Some(id) = former_incarnations.adopted.filter(|id| may_adopt(id)) {
         return Incarnation { recorded: false, is_next: false, id: id.to_owned(), formed: false };
     }
     let id = incarnation::current(&uid, recorded, formed || is_ending, tombstones, reports.values());
@@ -331,7 +337,10 @@ impl Known<'_> {
             is_outdated((Some(known.epoch), known.hash.as_ref()), &known.incarnation, &self.reports)
         });
         let has_list = !self.overrides.ensemble.servers.is_empty();
-        (self.is_outdated || !has_list && status_is_outdated) && (in_status.is_none() || status_is_outdated)
+        // No incarnation is reported before the control plane knows it.
+        let next_lives = self.incarnation.is_next && self.reported_list.is_some();
+        next_lives
+            || (self.is_outdated || !has_list && status_is_outdated) && (in_status.is_none() || status_is_outdated)
     }
 
     /// The newest server list that anything knows, if the OverridePolicy has one.

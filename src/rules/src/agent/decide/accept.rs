@@ -29,7 +29,7 @@ pub enum Acceptance {
     /// The agent applies the spec.
     Accepted,
     /// The spec is not assigned to this cluster: the rollout has not reached it, the control plane lost the cluster spec, or it
-    /// was restored from a copy that is older than the accepted spec. Only the membership follows the server list: see
+    /// was restored from a copy that is older than the accepted spec or than its incarnation. Only the membership follows the server list: see
     /// `list_counts`.
     NotAssigned,
     /// The agent refuses the spec for this reason. Nothing changes.
@@ -48,7 +48,7 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
         );
     }
     let (Some(meant), Some(spec_hash)) = (&spec.cluster, &spec.spec_hash) else { return Acceptance::NotAssigned };
-    if spec.ensemble == Ensemble::default() {
+    if spec.ensemble == Ensemble::default() || names_former_incarnation(object) {
         return Acceptance::NotAssigned;
     }
     let Some(cluster) = cluster else {
@@ -113,6 +113,14 @@ fn is_older(spec_hash: &str, accepted: Option<&str>) -> bool {
     accepted.is_some_and(|accepted| generation(spec_hash) < generation(accepted)) && !broken!(AcceptOlderSpec)
 }
 
+/// True if the declared incarnation is over by the list that the agent has accepted: an older copy of the control plane was
+/// restored. The incarnation that lives here goes on.
+fn names_former_incarnation(object: &ZooKeeper) -> bool {
+    let declared = object.spec.ensemble.incarnation.as_ref();
+    let former = accepted_list(object).map_or(&[][..], |list| &list.former_incarnations);
+    declared.is_some_and(|declared| former.contains(declared)) && !broken!(AcceptOlderSpec)
+}
+
 /// The spec hash that the agent accepted last.
 fn accepted_hash(object: &ZooKeeper) -> Option<&str> {
     object.status.as_ref()?.observed_spec_hash.as_deref()
@@ -127,8 +135,8 @@ pub(crate) fn list_counts(object: &ZooKeeper, stored: &Value, acceptance: &Accep
     let is_known = accepted_list(object).is_some_and(|list| list.incarnation == declared.incarnation);
     let continues = is_known && *acceptance == Acceptance::NotAssigned && declared.phase.is_understood();
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
-    *acceptance == Acceptance::Accepted
-        || managed && (continues || declared.phase.is_ending()) && list_is_intact(stored)
+    let ends = declared.phase.is_ending() && !names_former_incarnation(object);
+    *acceptance == Acceptance::Accepted || managed && (continues || ends) && list_is_intact(stored)
 }
 
 /// The server list that the agent accepted last.
@@ -214,7 +222,7 @@ mod tests {
     };
     use mczk_api::{
         contract::{control_api::Mode, server_list::with_hash},
-        zookeeper::{ZooKeeperSpec, ZooKeeperStatus},
+        zookeeper::{EnsemblePhase, ZooKeeperSpec, ZooKeeperStatus},
     };
 
     fn assigned() -> ZooKeeperSpec {
@@ -311,6 +319,29 @@ mod tests {
     #[case::damaged("?", Acceptance::Accepted)]
     fn a_spec_older_than_the_accepted_one_is_not_assigned(#[case] accepted: &str, #[case] expected: Acceptance) {
         assert_eq!(acceptance_of(&assigned(), Some("m1"), true, Some(accepted)), expected);
+    }
+
+    /// A copy of the control plane from before the incarnation that lives here neither starts the former one nor ends this one.
+    #[rstest]
+    #[case::starts(EnsemblePhase::Running)]
+    #[case::ends(EnsemblePhase::Abandoned)]
+    #[case::decommissions(EnsemblePhase::Decommissioning)]
+    fn a_list_of_a_former_incarnation_counts_no_more(#[case] phase: EnsemblePhase) {
+        let mut spec = assigned();
+        let incarnation = Some("old".to_owned());
+        spec.ensemble = with_hash(Ensemble { incarnation, phase, ..spec.ensemble.clone() }).unwrap();
+        let mut object = object_of(&spec, true, Some("1-a"));
+        let living = |former: &str| {
+            let former_incarnations = vec![former.to_owned()];
+            Some(with_hash(Ensemble { former_incarnations, ..list(3, &[1, 2]) }).unwrap())
+        };
+        let stored = serde_json::to_value(&spec).unwrap();
+        for (former, counts) in [("old", false), ("another", true)] {
+            object.status.as_mut().unwrap().ensemble = living(former);
+            let acceptance = acceptance(&object, &stored, Some("m1"));
+            assert_eq!(acceptance == Acceptance::Accepted, counts);
+            assert_eq!(list_counts(&object, &stored, &acceptance), counts, "{former}");
+        }
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub(super) fn recover_overrides(
     let mut recovered = Recovered::Nothing;
     if overrides.ensemble.servers.is_empty() || known.is_outdated {
         let mut clusters = clusters_that_report(known, selection, schedule);
+        clusters.retain(|name| !known.is_restored() || !known.abandoned.contains(name.as_str()));
         let continued = known.clusters_of_continued().into_iter();
         clusters.extend(continued.filter(|name| !clusters.contains(name)).collect::<Vec<_>>());
         let naming = known.naming(&planned.spec);
