@@ -60,7 +60,12 @@ pub(crate) async fn apply(
     let (wrote, mut foreign) = write_all(snapshot, context, due).await?;
     // Only applications read this ConfigMap: the servers do not need it.
     foreign.remove(&format!("{} {}", Kind::ConfigMap.name(), source.clients()));
-    context.remember(key, |memory| memory.foreign = foreign);
+    // Those of a probe come before.
+    let probes = decision.probes.incarnation.is_some();
+    context.remember(key, |memory| {
+        memory.foreign.retain(|_| probes);
+        memory.foreign.extend(foreign);
+    });
     let removed = remove_surplus(snapshot, &source, &wanted, context).await?;
     Ok(wrote || removed)
 }

@@ -14,7 +14,7 @@ use crate::{
     write_history::ObjectVerb,
 };
 use mczk_api::contract::labels::APPLIED_HASH;
-use mczk_rules::agent::decide::Decision;
+use mczk_rules::agent::decide::{Decision, refused::PROBE};
 use mczk_runtime::failure::{During, Error};
 
 /// Removes probes that are no longer needed, and starts the one that is. Returns true if it wrote anything. `None` if a probe
@@ -47,7 +47,7 @@ pub(crate) async fn apply(
             pods.create(&params, &pod).await.during(|| format!("creating pod {name}"))
         };
         let fingerprint = pod.annotations().get(APPLIED_HASH).map(String::as_str).unwrap_or_default();
-        match context.attempt(key, ("Pod", &name, ObjectVerb::Write), fingerprint, create).await {
+        match context.attempt(key, (PROBE, &name, ObjectVerb::Write), fingerprint, create).await {
             Err(error) if error.is_conflict() => drop(foreign.insert(format!("Pod {name}"))),
             created => {
                 if created?.is_some() {

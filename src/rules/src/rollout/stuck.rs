@@ -134,10 +134,12 @@ pub(super) fn half_changed<'a>(
     overrides: &Overrides,
 ) -> Option<&'a String> {
     last.current_state.pending.iter().find(|cluster| {
-        let Some(spec) = overrides.cluster_specs.get(*cluster) else { return false };
-        reports.get(*cluster).is_none_or(|report| {
-            let completed = report.status.as_ref().is_some_and(|s| s.completed_spec_hash == spec.spec_hash);
-            !report.reachable && !completed
-        })
+        let spec = overrides.cluster_specs.get(*cluster);
+        let report = reports.get(*cluster);
+        // Without a spec in the policy, its agent may apply the one that it has observed.
+        let completed = report.and_then(|report| report.status.as_ref()).map_or(spec.is_none(), |status| {
+            status.completed_spec_hash == *spec.map_or(&status.observed_spec_hash, |spec| &spec.spec_hash)
+        });
+        report.is_none_or(|report| !report.reachable) && !completed
     })
 }

@@ -27,7 +27,7 @@ pub(crate) mod preflight;
 pub mod probe;
 mod progress;
 pub mod quorum;
-mod refused;
+pub mod refused;
 mod removal;
 pub mod replace;
 pub mod replica_floor;
@@ -81,7 +81,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         replicas: &replicas,
         others: others.as_ref(),
         deletion,
-        refused: refused::refused(observation),
+        refused: refused::refused_of_servers(observation),
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);

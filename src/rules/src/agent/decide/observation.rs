@@ -207,9 +207,10 @@ impl Observation {
         }
     }
 
-    /// True if servers of an incarnation run here, and the kubelet finds none of them ready.
+    /// True if servers of an incarnation take part in the quorum here, or may, and the kubelet finds none of them ready.
     fn none_ready(&self, incarnation: &str) -> bool {
-        let mut own = self.servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server).peekable();
-        own.peek().is_some() && !own.any(|server| server.ready && !server.terminating)
+        let own = || self.servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server);
+        let may_serve = |server: &LocalServer| !server.terminating && (server.takes_part() || server.doubt().is_some());
+        own().any(may_serve) && !own().any(|server| server.ready && !server.terminating)
     }
 }

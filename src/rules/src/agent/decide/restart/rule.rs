@@ -8,7 +8,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::agent::decide::{local_server::LocalServer, quorum::Quorum};
+use crate::agent::decide::{
+    local_server::LocalServer,
+    quorum::{NO_SESSION, Quorum},
+};
 use mczk_api::{
     contract::{control_api::RestartLock, server_list::majority},
     mutation::broken,
@@ -241,7 +244,10 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
 /// # Errors
 /// Why it may not.
 pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
-    let no_quorum = || "the agent sees no quorum".to_owned();
+    let no_quorum = || match inputs.servers.iter().find(|server| server.takes_part()) {
+        Some(server) => format!("the agent sees no quorum: {} {NO_SESSION}", server.pod),
+        None => "the agent sees no quorum".to_owned(),
+    };
     let id = server.id.ok_or_else(no_quorum)?;
     if let Some(why) = cannot_leave(server) {
         return Err(why);
