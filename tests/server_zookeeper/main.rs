@@ -242,6 +242,7 @@ async fn grow(world: &mut World, five: &Ensemble) {
     assert_eq!(world.configuration(5).voters().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let leader = (1..=5).map(|n| world.serving(n)).find(|report| report.mode == Some(Mode::Leader)).unwrap();
     assert_eq!((leader.synced_voters, leader.version.as_deref()), (Some(4), Some("3.9.5")));
+    assert!(leader.snapshot_bytes.is_some_and(|bytes| (1000..1 << 20).contains(&bytes)), "{leader:?}");
 }
 
 /// Servers outside the list are removed one by one and do not start again.

@@ -29,6 +29,11 @@ pub struct Preflight {
     /// A name in each cluster: that of its first server, or of the next one if servers run there.
     #[schemars(length(max = 254))]
     pub names: Vec<ServerName>,
+    /// Bytes per second at which a cluster that joins must be able to copy a snapshot. Absent if no cluster joins, or no leader
+    /// reports the size of its data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub bytes_per_second: Option<i64>,
 }
 
 /// Name in a cluster that no server has yet.
@@ -92,6 +97,10 @@ pub struct NetworkProblem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 48))]
     pub answered: Option<String>,
+    /// Bytes per second that a path carries which is too slow, rounded down to a power of 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub bytes_per_second: Option<i64>,
 }
 
 /// What is wrong with a name or a port.
@@ -111,6 +120,8 @@ pub enum ProblemKind {
     LargePacketsLost,
     /// A name that no server has gets an address too: a wildcard record.
     AnyNameResolves,
+    /// A server that joins cannot copy a snapshot in time.
+    TooSlow,
 }
 
 impl ProblemKind {
@@ -125,6 +136,7 @@ impl ProblemKind {
             Self::WrongServer => "WrongServer",
             Self::LargePacketsLost => "LargePacketsLost",
             Self::AnyNameResolves => "AnyNameResolves",
+            Self::TooSlow => "TooSlow",
         }
     }
 }

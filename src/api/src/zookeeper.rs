@@ -341,6 +341,10 @@ pub struct ZooKeeperStatus {
     /// Id of the leader. Present if servers of this cluster follow or lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<i32>,
+    /// Bytes of a snapshot of all data, rounded up to a power of 2. Present in the cluster of the leader.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub snapshot_bytes: Option<i64>,
     /// True if a write was committed through this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writable: Option<bool>,

@@ -1,5 +1,5 @@
 //! The conversation of the network check. It is that of servers as far as a network sees: TLS, in which the client speaks first,
-//! and a large block in both directions.
+//! and a large block in both directions. Then the client may ask for more, to measure how fast a snapshot would come.
 //!
 //! Some paths carry TLS alone, and some drop large packets: a tunnel whose packets are larger than the network allows. The
 //! certificates prove nothing.
@@ -13,9 +13,9 @@ use rustls::{
     version::TLS13,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -25,6 +25,10 @@ use crate::authority_verifier::AuthorityVerifier;
 const BLOCK: usize = 16 << 10;
 /// Time limit of a connection with its text, and of the block.
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// Time in which a path is measured. The best part of it counts: a connection begins slowly.
+const MEASURED: Duration = Duration::from_secs(3);
+/// Parts of a second.
+const PARTS: u64 = 2;
 /// Longest text, in bytes.
 const MAX_TEXT: u64 = 256;
 /// The name in all certificates.
@@ -37,6 +41,8 @@ pub enum Heard {
     All(String),
     /// To the text. The block was lost.
     TextAlone(String),
+    /// To its end, but a snapshot would come too slowly: the text, and the bytes per second.
+    TooSlow(String, u64),
     /// Not so far.
     Nothing(io::ErrorKind),
 }
@@ -60,7 +66,8 @@ pub fn acceptor() -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Answers a connection with a line, and sends back the block that follows.
+/// Answers a connection with a line, and sends back the block that follows. If the client asks for more, it sends blocks until
+/// the client ends the connection.
 ///
 /// # Errors
 /// If the connection ends before.
@@ -71,11 +78,17 @@ pub async fn answer(stream: TcpStream, tls: &TlsAcceptor, line: &str) -> io::Res
     let mut block = vec![0; BLOCK];
     stream.read_exact(&mut block).await?;
     stream.write_all(&block).await?;
+    stream.flush().await?;
+    if stream.read(&mut [0]).await.unwrap_or(0) > 0 {
+        loop {
+            stream.write_all(&block).await?;
+        }
+    }
     stream.shutdown().await
 }
 
-/// Speaks with the probe at an address.
-pub async fn hear(address: SocketAddr) -> Heard {
+/// Speaks with the probe at an address. With a rate in bytes per second it measures the path.
+pub async fn hear(address: SocketAddr, rate: Option<u64>) -> Heard {
     let opened = async {
         let provider = provider();
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -101,14 +114,40 @@ pub async fn hear(address: SocketAddr) -> Heard {
         stream.flush().await?;
         stream.read_exact(&mut block).await
     };
-    match timeout(TIMEOUT, exchanged).await {
-        Ok(Ok(_)) => Heard::All(text),
+    match (timeout(TIMEOUT, exchanged).await, rate) {
+        (Ok(Ok(_)), None) => Heard::All(text),
+        (Ok(Ok(_)), Some(rate)) => match measure(&mut stream, rate).await {
+            Some(measured) => Heard::TooSlow(text, measured),
+            None => Heard::All(text),
+        },
         _ => Heard::TextAlone(text),
     }
 }
 
+/// Asks for more. The best rate that was measured, unless a part of the time shows that this one is possible. A probe that is
+/// older sends nothing, and shows nothing.
+async fn measure(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), rate: u64) -> Option<u64> {
+    stream.write_all(&[1]).await.ok()?;
+    stream.flush().await.ok()?;
+    let mut best = 0;
+    let mut buffer = vec![0; BLOCK];
+    for _ in 0..MEASURED.as_secs() * PARTS {
+        let end = Instant::now() + Duration::from_secs(1) / u32::try_from(PARTS).unwrap_or(1);
+        let mut bytes = 0;
+        while let Ok(read) = timeout_at(end, stream.read(&mut buffer)).await {
+            let count = read.ok().filter(|count| *count > 0)?;
+            bytes += u64::try_from(count).unwrap_or(0);
+            if bytes >= rate / PARTS {
+                return None;
+            }
+        }
+        best = best.max(bytes * PARTS);
+    }
+    Some(best)
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use tokio::{
         io::{AsyncRead, AsyncWrite, copy},
@@ -116,6 +155,37 @@ mod tests {
     };
 
     use super::*;
+
+    /// A path of 64 KiB a second.
+    #[tokio::test]
+    async fn a_path_too_slow_for_a_snapshot_is_noticed() {
+        let slow = async |rate: u64| {
+            let (probe, path) =
+                (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+            let (behind, address) = (probe.local_addr().unwrap(), path.local_addr().unwrap());
+            tokio::spawn(async move {
+                let (stream, _) = probe.accept().await.unwrap();
+                answer(stream, &acceptor().unwrap(), "it is m1\n").await
+            });
+            tokio::spawn(async move {
+                let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
+                let ((mut near_read, mut near_write), (mut far_read, mut far_write)) = (near.split(), far.split());
+                let back = async {
+                    let mut buffer = vec![0; 8 << 10];
+                    while let Ok(count) = far_read.read(&mut buffer).await
+                        && near_write.write_all(&buffer[..count]).await.is_ok()
+                    {
+                        tokio::time::sleep(Duration::from_millis(125)).await;
+                    }
+                };
+                tokio::join!(copy(&mut near_read, &mut far_write), back)
+            });
+            hear(address, Some(rate)).await
+        };
+        let (enough, more) = tokio::join!(slow(16 << 10), slow(1 << 20));
+        assert!(matches!(enough, Heard::All(_)), "{enough:?}");
+        assert!(matches!(more, Heard::TooSlow(_, rate) if (16 << 10..=128 << 10).contains(&rate)), "{more:?}");
+    }
 
     /// Passes on so many bytes, and loses the rest without an answer.
     async fn pass(bytes: u64, from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
@@ -137,7 +207,7 @@ mod tests {
             let ((near_read, near_write), (far_read, far_write)) = (near.split(), far.split());
             tokio::join!(pass(there, near_read, far_write), pass(back, far_read, near_write))
         });
-        hear(address).await
+        hear(address, None).await
     }
 
     /// The handshake and the text need less than one full packet in each direction.
@@ -155,11 +225,11 @@ mod tests {
     #[tokio::test]
     async fn a_silent_port_and_a_closed_one_say_nothing() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let heard = hear(silent.local_addr().unwrap()).await;
+        let heard = hear(silent.local_addr().unwrap(), None).await;
         assert!(matches!(heard, Heard::Nothing(io::ErrorKind::TimedOut)), "{heard:?}");
         let address = silent.local_addr().unwrap();
         drop(silent);
-        let heard = hear(address).await;
+        let heard = hear(address, None).await;
         assert!(matches!(heard, Heard::Nothing(io::ErrorKind::ConnectionRefused)), "{heard:?}");
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Answers {
     pub(crate) zxid: Option<i64>,
     /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
     pub(crate) synced_voters: Option<i32>,
+    /// Bytes of a snapshot of all data, by an estimate of this leader. Absent on other servers.
+    pub(crate) snapshot_bytes: Option<i64>,
     /// Version of `ZooKeeper`.
     pub(crate) version: Option<String>,
 }
@@ -54,12 +56,30 @@ struct ServerStats {
     last_processed_zxid: i64,
 }
 
-/// The answer of a leader to `monitor`. Providers of metrics write numbers as 2 or as 2.0.
-#[derive(Debug, Deserialize)]
-struct Followers {
-    synced_followers: f64,
-    synced_non_voting_followers: f64,
+/// What a leader answers to `monitor`. It ends with metrics of each znode at the top, without a bound, so only its beginning is
+/// read.
+struct Led(String);
+
+impl Led {
+    /// A number, which providers of metrics write as 2 or as 2.0. A quote within a name of a znode has a backslash.
+    fn number(&self, name: &str) -> Option<f64> {
+        let (_, after) = self.0.split_once(&format!("\"{name}\""))?;
+        after.trim_start_matches([' ', ':']).split([',', '}', '\r', '\n']).next()?.trim().parse().ok()
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "an ensemble has at most 254 servers")]
+    fn synced_voters(&self) -> Option<i32> {
+        Some((self.number("synced_followers")? - self.number("synced_non_voting_followers")?) as i32)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "no memory holds so much")]
+    fn snapshot_bytes(&self) -> Option<i64> {
+        Some((self.number("approximate_data_size")? + self.number("znode_count")? * OF_ZNODE) as i64)
+    }
 }
+
+/// Bytes of a znode in a snapshot beside its path and its data: their lengths, the ACL and the stat (`DataNode.serialize`).
+const OF_ZNODE: f64 = 84.0;
 
 /// Asks the own server at `own`.
 pub(crate) async fn ask(own: IpAddr) -> Answers {
@@ -75,8 +95,12 @@ pub(crate) async fn ask(own: IpAddr) -> Answers {
     if answers.mode != Some(Mode::Leader) {
         return answers;
     }
-    let followers = command(own, "monitor").await.ok();
-    Answers { synced_voters: followers.map(|followers| synced_voters(&followers)), ..answers }
+    let led = body(own, "monitor").await.ok().map(Led);
+    Answers {
+        synced_voters: led.as_ref().and_then(Led::synced_voters),
+        snapshot_bytes: led.as_ref().and_then(Led::snapshot_bytes),
+        ..answers
+    }
 }
 
 /// True if neither port gives an answer or an end to a connection in time. A living `ZooKeeper` that refuses a client closes its
@@ -104,18 +128,16 @@ fn of(state: StatsAnswer) -> Answers {
         "observer" => Mode::Observer,
         _ => Mode::Looking,
     };
-    Answers { mode: Some(mode), zxid: Some(served.last_processed_zxid), version, synced_voters: None }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "an ensemble has at most 254 servers")]
-fn synced_voters(followers: &Followers) -> i32 {
-    (followers.synced_followers - followers.synced_non_voting_followers) as i32
+    Answers { mode: Some(mode), zxid: Some(served.last_processed_zxid), version, ..Answers::default() }
 }
 
 async fn command<Answer: DeserializeOwned>(own: IpAddr, name: &str) -> Result<Answer, Error> {
+    serde_json::from_str(&body(own, name).await?).map_err(Error::from)
+}
+
+async fn body(own: IpAddr, name: &str) -> Result<String, Error> {
     let answer = exchange(own, ADMIN_PORT, &format!("GET /commands/{name} HTTP/1.0\r\n\r\n")).await?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    serde_json::from_str(body).map_err(Error::from)
+    Ok(answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
 }
 
 /// What a port answers until it ends the connection.
@@ -123,9 +145,10 @@ async fn exchange(own: IpAddr, port: u16, question: &str) -> Result<String, Erro
     let exchange = async {
         let mut stream = TcpStream::connect(SocketAddr::new(own, port)).await?;
         stream.write_all(question.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.take(MAX_ANSWER).read_to_string(&mut answer).await?;
-        Ok(answer)
+        let mut answer = Vec::new();
+        stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
+        // The end may cut a character.
+        Ok(String::from_utf8_lossy(&answer).into_owned())
     };
     timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
@@ -147,7 +170,7 @@ mod tests {
             "command": "server_stats", "error": null,
         }),
         Answers {
-            mode: Some(Mode::Follower), zxid: Some(4_294_967_376), version: Some("3.9.5".into()), synced_voters: None,
+            mode: Some(Mode::Follower), zxid: Some(4_294_967_376), version: Some("3.9.5".into()), ..Answers::default()
         }
     )]
     #[case::without_a_quorum(
@@ -159,9 +182,16 @@ mod tests {
         assert_eq!(of(serde_json::from_value(answer).unwrap()), expected);
     }
 
+    /// The metrics of znodes come last, and a client chooses their names and their number.
     #[test]
-    fn a_leader_counts_its_synced_voters() {
-        let answer = json!({ "synced_followers": 3.0, "synced_non_voting_followers": 1.0, "command": "monitor" });
-        assert_eq!(synced_voters(&serde_json::from_value(answer).unwrap()), 2);
+    fn a_leader_counts_its_synced_voters_and_its_data_whatever_the_names_of_znodes_are() {
+        let answer = json!({
+            "approximate_data_size": 5000, "synced_followers": 3.0, "synced_non_voting_followers": 1.0, "znode_count": 10,
+        });
+        let mut text = serde_json::to_string_pretty(&answer).unwrap().replace('}', ",");
+        text += "\"write_per_namespace_\\\"synced_followers\\\": 9, cut off";
+        let led = Led(text);
+        assert_eq!((led.synced_voters(), led.snapshot_bytes()), (Some(2), Some(5840)));
+        assert_eq!(Led(String::new()).synced_voters(), None);
     }
 }

@@ -105,6 +105,7 @@ impl Supervisor {
             settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
             zxid: answers.zxid,
             synced_voters: answers.synced_voters,
+            snapshot_bytes: answers.snapshot_bytes,
             version: answers.version,
             configuration,
             stored_configuration,

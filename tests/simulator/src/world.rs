@@ -359,6 +359,7 @@ impl World {
             settled: serving,
             zxid: ensemble.configuration.as_ref().map(|configuration| configuration.version),
             synced_voters: leads.then(|| i32::try_from(followers).unwrap_or(i32::MAX)),
+            snapshot_bytes: None,
             version,
             configuration: ensemble.configuration.clone().filter(|_| serving),
             accepted_epoch: i64::from(formed),

@@ -100,8 +100,8 @@ fn overdue(pod: &Pod, silent: Option<String>, now: Timestamp) -> Option<String> 
 async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<Option<Vec<NetworkProblem>>, String> {
     let other = || format!("another program answers the agent on its port {CONTROL_PORT}");
     let address: IpAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
-    let greeting = match hear(SocketAddr::new(address, CONTROL_PORT)).await {
-        Heard::All(text) | Heard::TextAlone(text) => text,
+    let greeting = match hear(SocketAddr::new(address, CONTROL_PORT), None).await {
+        Heard::All(text) | Heard::TextAlone(text) | Heard::TooSlow(text, _) => text,
         Heard::Nothing(io::ErrorKind::InvalidData) => return Err(other()),
         Heard::Nothing(error) => return Err(unreached(CONTROL_PORT, error)),
     };
@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_that_does_not_answer_is_named() {
         const ADDRESS: &str = "127.81.1.2";
-        let request = request("abc", Vec::new()).unwrap();
+        let request = request("abc", Vec::new(), None).unwrap();
         let closed = results(ADDRESS, &request, "m1").await.unwrap_err();
         assert!(closed.contains("port 8443: connection refused"), "{closed}");
         let listener = TcpListener::bind((ADDRESS, CONTROL_PORT)).await.unwrap();

@@ -146,6 +146,10 @@ pub struct ServerReport {
     pub zxid: Option<i64>,
     /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
     pub synced_voters: Option<i32>,
+    /// Bytes of a snapshot of all data, by an estimate of this leader. Absent on other servers, or if the server is older than
+    /// this field.
+    #[serde(default)]
+    pub snapshot_bytes: Option<i64>,
     /// Version of `ZooKeeper`. Absent if `ZooKeeper` does not answer, or the server is older than this field.
     #[serde(default)]
     pub version: Option<String>,

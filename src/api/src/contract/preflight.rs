@@ -43,8 +43,12 @@ pub struct PreflightAnswer {
 ///
 /// # Errors
 /// Never for these types.
-pub fn request(incarnation: &str, names: Vec<ServerName>) -> serde_json::Result<Preflight> {
-    let request = Preflight { incarnation: incarnation.to_owned(), names, round: String::new() };
+pub fn request(
+    incarnation: &str,
+    names: Vec<ServerName>,
+    bytes_per_second: Option<i64>,
+) -> serde_json::Result<Preflight> {
+    let request = Preflight { incarnation: incarnation.to_owned(), names, bytes_per_second, round: String::new() };
     Ok(Preflight { round: round_of(&request)?, ..request })
 }
 
@@ -55,7 +59,10 @@ pub fn is_intact(request: &Preflight) -> bool {
 }
 
 fn round_of(request: &Preflight) -> serde_json::Result<String> {
-    short_hash(&(&request.incarnation, &request.names))
+    match request.bytes_per_second {
+        None => short_hash(&(&request.incarnation, &request.names)),
+        rate => short_hash(&(&request.incarnation, &request.names, rate)),
+    }
 }
 
 /// A name that would belong to a server, and that no server has. `None` if the name of a server does not contain that of its pod.
@@ -116,9 +123,10 @@ mod tests {
     #[test]
     fn a_changed_request_does_not_match_its_round() {
         let name = ServerName { cluster: "m1".into(), host: "zk-abc123-0.m1".into(), ordinal: None };
-        let whole = request("abc123", vec![name]).unwrap();
+        let whole = request("abc123", vec![name], Some(1 << 20)).unwrap();
         assert!(is_intact(&whole));
         assert!(!is_intact(&Preflight { names: Vec::new(), ..whole.clone() }));
+        assert!(!is_intact(&Preflight { bytes_per_second: None, ..whole.clone() }));
         assert!(!is_intact(&Preflight { incarnation: "fedcba".into(), ..whole }));
     }
 }

@@ -41,6 +41,9 @@ pub(crate) struct Probe {
     /// Cluster, name of a server there, and its ordinal if it is not the first one; once for each cluster
     #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST[/ORDINAL]", value_delimiter = ',', required = true, value_parser = target)]
     targets: Vec<ServerName>,
+    /// Bytes per second at which the first server of a cluster must be able to copy a snapshot
+    #[arg(long, env = "MCZK_BYTES_PER_SECOND", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    bytes_per_second: Option<u32>,
     /// Address of all ports; :: means IPv6 and IPv4
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "::")]
     address: IpAddr,
@@ -85,12 +88,19 @@ impl Probe {
         }
         let results = Results::default();
         let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT))?;
-        let request = request(&self.incarnation, self.targets.clone())?;
+        let request = request(&self.incarnation, self.targets.clone(), self.bytes_per_second.map(i64::from))?;
         let (read, cluster) = (results.clone(), self.cluster.clone());
         let text = move || read.to_json(&request.round, &cluster);
         process.spawn_last("the results", answer(listener, text, None, process.last_shutdown()));
+        // A cluster that has servers copies no snapshot from the one that joins.
+        let joins = self.targets.iter().any(|target| target.cluster == self.cluster && target.ordinal.is_none());
         let resolver = self.hosts.map_or(Resolver::System, Resolver::File);
-        let targets = Targets { incarnation: self.incarnation, names: self.targets, resolver };
+        let targets = Targets {
+            incarnation: self.incarnation,
+            names: self.targets,
+            resolver,
+            bytes_per_second: self.bytes_per_second.filter(|_| joins).map(u64::from),
+        };
         let checks = check(targets, results, process.shutdown());
         process.spawn("the checks", async {
             checks.await;

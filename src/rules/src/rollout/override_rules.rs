@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_request_to_check_the_network_is_read_back_with_and_without_servers() {
-        let request = preflight::request("abc123", Vec::new()).unwrap();
+        let request = preflight::request("abc123", Vec::new(), None).unwrap();
         for whole in [Overrides::default(), overrides()] {
             let requested = Overrides { preflight: Some(request.clone()), ..whole };
             assert_eq!(read(&write("n", "zoo", &requested).unwrap()), requested);

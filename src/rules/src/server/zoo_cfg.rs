@@ -80,6 +80,17 @@ impl CfgLines {
     }
 }
 
+/// Time in which a follower has to copy a snapshot: `initLimit` ticks, in seconds.
+#[must_use]
+pub fn copy_limit(settings: &[ZooCfgEntry]) -> f64 {
+    let number = |wanted: &str| {
+        let own = settings.iter().rev().find(|entry| entry.name == wanted).map(|entry| entry.value.trim());
+        let default = DEFAULTS.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+        own.into_iter().chain(default).find_map(|value| value.parse::<f64>().ok()).unwrap_or(1.0)
+    };
+    number("initLimit") * number("tickTime") / 1000.0
+}
+
 /// The text of `zoo.cfg`. `dynamic` is the file of the dynamic configuration.
 ///
 /// # Errors

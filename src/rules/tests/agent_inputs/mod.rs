@@ -28,6 +28,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         settled: false,
         zxid: None,
         synced_voters: None,
+        snapshot_bytes: None,
         version: None,
         configuration: None,
         accepted_epoch: 0,

@@ -317,6 +317,7 @@ impl State {
             // A new leader begins a new epoch of transactions.
             zxid: serving.then(|| i64::from(stale.is_none()) << 32),
             synced_voters: leads.then(|| others.unwrap_or_else(|| self.followers(world))),
+            snapshot_bytes: None,
             version: None,
             configuration: serving.then_some(seen),
             accepted_epoch: 1,

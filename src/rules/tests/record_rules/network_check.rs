@@ -275,3 +275,32 @@ fn a_cluster_of_the_ensemble_that_is_unreachable_takes_no_part() {
     assert_eq!(reason, "NetworkUnchecked");
     assert!(message.contains("m4 (") && !has_joined(&world.plan()), "{message}");
 }
+
+/// A follower has `initLimit` ticks to copy a snapshot.
+#[rstest]
+#[case::unknown_size(None, "30", None)]
+#[case::small(Some(1 << 20), "30", Some(17_477))]
+#[case::large(Some(256 << 20), "30", Some(4_473_925))]
+#[case::more_ticks(Some(256 << 20), "300", Some(447_393))]
+#[case::more_than_a_probe_measures(Some(1 << 40), "30", Some(16 << 20))]
+fn a_cluster_that_joins_must_copy_a_snapshot_in_time(
+    #[case] bytes: Option<i64>,
+    #[case] init_limit: &str,
+    #[case] rate: Option<i64>,
+) {
+    let mut world = joining();
+    world.edit("/template/zooCfg", &json!([{ "name": "initLimit", "value": init_limit }]));
+    world.settle();
+    world.report("m1")["snapshotBytes"] = json!(bytes);
+    let request = request(&world.plan()).unwrap();
+    assert_eq!(request["bytesPerSecond"].as_i64(), rate);
+    let slow = problem("m1", &json!({ "problem": "TooSlow", "port": 2888, "bytesPerSecond": 4096 }));
+    answer(&mut world, &[passed(&["m1", "m2", "m3"]), vec![("m4", slow)]].concat());
+    let (reason, message) = progressing(&world.plan());
+    assert_eq!(reason, "NetworkBroken");
+    let needs = rate.map_or(String::new(), |rate| format!(" (4 KiB/s, and it needs {} KiB/s)", (rate >> 10) + 1));
+    assert!(
+        message.contains(&format!("zk-0.m1 port 2888: TooSlow{needs}. A server there could not copy")),
+        "{message}"
+    );
+}

@@ -9,7 +9,10 @@ use futures::future::join_all;
 
 use crate::resolver::Resolver;
 use mczk_api::{
-    contract::preflight::{PORTS, greeted_by, impossible_name},
+    contract::{
+        pod_layout::QUORUM_PORT,
+        preflight::{PORTS, greeted_by, impossible_name},
+    },
     preflight::{NetworkProblem, ProblemKind, ServerName},
 };
 use mczk_runtime::conversation::{Heard, hear};
@@ -25,6 +28,8 @@ pub struct Targets {
     pub names: Vec<ServerName>,
     /// Source of addresses.
     pub resolver: Resolver,
+    /// Bytes per second that the path to the quorum port of each name must carry.
+    pub bytes_per_second: Option<u64>,
 }
 
 /// Every problem of a name and its ports.
@@ -34,34 +39,44 @@ pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<Networ
         Err(error) => {
             let kind =
                 if error.kind() == io::ErrorKind::TimedOut { ProblemKind::TimedOut } else { ProblemKind::NoSuchName };
-            return vec![problem(name, None, (kind, None))];
+            return vec![problem(name, None, (kind, None, None))];
         }
     };
     if let Some(impossible) = impossible_name(&name.host, &targets.incarnation)
         && targets.resolver.resolve(&impossible).await.is_ok()
     {
-        return vec![problem(name, None, (ProblemKind::AnyNameResolves, None))];
+        return vec![problem(name, None, (ProblemKind::AnyNameResolves, None, None))];
     }
     let mut problems = Vec::new();
     for port in PORTS {
-        let found = of_port(&addresses, port, &targets.incarnation, &name.cluster).await;
+        // Servers copy snapshots through this port.
+        let rate = targets.bytes_per_second.filter(|_| port == QUORUM_PORT);
+        let found = of_port(&addresses, port, targets, (&name.cluster, rate)).await;
         problems.extend(found.map(|found| problem(name, Some(port), found)));
     }
     problems
 }
 
-fn problem(name: &ServerName, port: Option<u16>, (problem, answered): Wrong) -> NetworkProblem {
-    NetworkProblem { to: name.cluster.clone(), host: name.host.clone(), port: port.map(i32::from), problem, answered }
+fn problem(name: &ServerName, port: Option<u16>, (problem, answered, rate): Wrong) -> NetworkProblem {
+    // A status that changes with every measurement would never rest.
+    let bytes_per_second = rate.map(|rate| rate.checked_ilog2().map_or(0, |power| 1 << power.min(62)));
+    let (to, host, port) = (name.cluster.clone(), name.host.clone(), port.map(i32::from));
+    NetworkProblem { to, host, port, problem, answered, bytes_per_second }
 }
 
-/// What is wrong, and the cluster that answered instead.
-type Wrong = (ProblemKind, Option<String>);
+/// What is wrong, the cluster that answered instead, and the rate of a path that is too slow.
+type Wrong = (ProblemKind, Option<String>, Option<u64>);
 
 /// The problem of a port, over all addresses of the name.
-async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &str) -> Option<Wrong> {
+async fn of_port(
+    addresses: &[IpAddr],
+    port: u16,
+    targets: &Targets,
+    (cluster, rate): (&str, Option<u64>),
+) -> Option<Wrong> {
     let tries = addresses.iter().copied().take(MAX_ADDRESSES).map(|address| async move {
-        let seen = hear(SocketAddr::new(address, port)).await;
-        judge(&seen, incarnation, cluster)
+        let seen = hear(SocketAddr::new(address, port), rate).await;
+        judge(&seen, &targets.incarnation, cluster)
     });
     verdict(join_all(tries).await)
 }
@@ -72,7 +87,7 @@ async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &s
 fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
     let is_reached = found.iter().any(Option::is_none);
     let problems: Vec<Wrong> = found.into_iter().flatten().collect();
-    let other = problems.iter().position(|(kind, _)| *kind == ProblemKind::WrongServer);
+    let other = problems.iter().position(|(kind, ..)| *kind == ProblemKind::WrongServer);
     let at = other.or((!is_reached).then_some(0))?;
     problems.into_iter().nth(at)
 }
@@ -80,19 +95,21 @@ fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
 /// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
 fn judge(seen: &Heard, incarnation: &str, cluster: &str) -> Option<Wrong> {
     match seen {
-        Heard::All(line) | Heard::TextAlone(line) => match greeted_by(line, incarnation) {
-            Some(answered) if answered == cluster => {
-                matches!(seen, Heard::TextAlone(_)).then_some((ProblemKind::LargePacketsLost, None))
-            }
-            answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned))),
+        Heard::All(line) | Heard::TextAlone(line) | Heard::TooSlow(line, _) => match greeted_by(line, incarnation) {
+            Some(answered) if answered == cluster => match seen {
+                Heard::TextAlone(_) => Some((ProblemKind::LargePacketsLost, None, None)),
+                Heard::TooSlow(_, rate) => Some((ProblemKind::TooSlow, None, Some(*rate))),
+                Heard::All(_) | Heard::Nothing(_) => None,
+            },
+            answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned), None)),
         },
-        Heard::Nothing(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
-        Heard::Nothing(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
+        Heard::Nothing(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None, None)),
+        Heard::Nothing(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None, None)),
         // Another program ended the connection, or speaks no TLS.
         Heard::Nothing(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) => {
-            Some((ProblemKind::WrongServer, None))
+            Some((ProblemKind::WrongServer, None, None))
         }
-        Heard::Nothing(_) => Some((ProblemKind::Unreachable, None)),
+        Heard::Nothing(_) => Some((ProblemKind::Unreachable, None, None)),
     }
 }
 
@@ -109,17 +126,18 @@ mod tests {
 
     #[rstest]
     #[case::own(Heard::All(greeting("abc123", "m2")), None)]
-    #[case::another_cluster(Heard::All(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
-    #[case::another_ensemble(Heard::All(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
-    #[case::another_program(Heard::All(String::new()), Some((ProblemKind::WrongServer, None)))]
-    #[case::small_packets_alone(Heard::TextAlone(greeting("abc123", "m2")), Some((ProblemKind::LargePacketsLost, None)))]
-    #[case::another_ensemble_alone(Heard::TextAlone(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
-    #[case::no_tls(Heard::Nothing(io::ErrorKind::InvalidData), Some((ProblemKind::WrongServer, None)))]
-    #[case::reset(Heard::Nothing(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
-    #[case::closed(Heard::Nothing(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
-    #[case::silent(Heard::Nothing(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
-    #[case::no_route(Heard::Nothing(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
-    fn a_connection_is_judged(#[case] seen: Heard, #[case] expected: Option<(ProblemKind, Option<String>)>) {
+    #[case::another_cluster(Heard::All(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()), None)))]
+    #[case::another_ensemble(Heard::All(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None, None)))]
+    #[case::another_program(Heard::All(String::new()), Some((ProblemKind::WrongServer, None, None)))]
+    #[case::small_packets_alone(Heard::TextAlone(greeting("abc123", "m2")), Some((ProblemKind::LargePacketsLost, None, None)))]
+    #[case::slow(Heard::TooSlow(greeting("abc123", "m2"), 9), Some((ProblemKind::TooSlow, None, Some(9))))]
+    #[case::another_ensemble_alone(Heard::TextAlone(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None, None)))]
+    #[case::no_tls(Heard::Nothing(io::ErrorKind::InvalidData), Some((ProblemKind::WrongServer, None, None)))]
+    #[case::reset(Heard::Nothing(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None, None)))]
+    #[case::closed(Heard::Nothing(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None, None)))]
+    #[case::silent(Heard::Nothing(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None, None)))]
+    #[case::no_route(Heard::Nothing(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None, None)))]
+    fn a_connection_is_judged(#[case] seen: Heard, #[case] expected: Option<Wrong>) {
         assert_eq!(judge(&seen, "abc123", "m2"), expected);
     }
 
@@ -134,8 +152,8 @@ mod tests {
     )]
     #[case::none_answers(vec![Some(ProblemKind::Refused), Some(ProblemKind::TimedOut)], Some(ProblemKind::Refused))]
     fn every_address_of_a_name_counts(#[case] found: Vec<Option<ProblemKind>>, #[case] expected: Option<ProblemKind>) {
-        let found = found.into_iter().map(|kind| kind.map(|kind| (kind, None))).collect();
-        assert_eq!(verdict(found).map(|(kind, _)| kind), expected);
+        let found = found.into_iter().map(|kind| kind.map(|kind| (kind, None, None))).collect();
+        assert_eq!(verdict(found).map(|(kind, ..)| kind), expected);
     }
 
     /// One probe listens on two of three ports, and one with another cluster's name on all. Cluster m5 has another program,
@@ -162,7 +180,7 @@ mod tests {
             tokio::spawn(answer(listener, || greeting("abc123", "m5"), None, shutdown.clone()));
         }
         let resolver = Resolver::File(hosts.clone());
-        let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver };
+        let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver, bytes_per_second: Some(1) };
         let found = async |cluster: &str| {
             let name =
                 ServerName { cluster: cluster.into(), host: format!("{cluster}-abc123-0.example"), ordinal: None };

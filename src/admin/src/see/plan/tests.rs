@@ -102,7 +102,7 @@ fn passed() -> Value {
         host: naming.host(cluster, Role::Voter, 0),
         ordinal: None,
     };
-    let request = preflight::request(&id, ["m1", "m2", "m3"].map(name).into()).unwrap();
+    let request = preflight::request(&id, ["m1", "m2", "m3"].map(name).into(), None).unwrap();
     json!({ "round": request.round })
 }
 

@@ -93,6 +93,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         settled: serving,
         zxid: None,
         synced_voters: None,
+        snapshot_bytes: None,
         version: None,
         configuration: None,
         accepted_epoch: i64::from(serving),

@@ -178,12 +178,19 @@ fn report_servers(inputs: &AgentStatusInputs<'_>, status: &mut ZooKeeperStatus) 
         status.config_version = Some(quorum.configuration.version);
         status.leader = Quorum::of(inputs.views).and_then(|all| all.leader).or(quorum.leader);
     }
+    let of_data = inputs.servers.iter().filter_map(|server| server.view.as_ref()?.snapshot_bytes).max();
+    status.snapshot_bytes = of_data.and_then(|bytes| u64::try_from(bytes).ok()).map(rounded);
     status.published_epoch = inputs.published;
     status.ensemble_tls.clone_from(&inputs.loaded);
     status.missing_secrets.clone_from(&inputs.missing_secrets);
     if !inputs.servers.is_empty() || !through.is_empty() {
         status.writable = Some(!through.is_empty());
     }
+}
+
+/// The next power of 2, of a MiB at least: a status that changes with every write would never rest.
+fn rounded(bytes: u64) -> i64 {
+    bytes.max(1 << 20).checked_next_power_of_two().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(i64::MAX)
 }
 
 /// One server; nothing while it has no id. What its volume holds stays reported while the agent cannot reach it.

@@ -360,14 +360,23 @@ fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
     assert_eq!(status.ensemble.as_ref(), Some(&cluster.observation.object.spec.ensemble));
 }
 
-/// The Service for clients is never empty because all servers stall together.
+/// The Service for clients is never empty because all servers stall together. Other clusters may import it, so servers that are
+/// down are not in it.
 #[rstest]
-#[case::all_are_ready(&[true, true], false)]
-#[case::one_is_ready(&[false, true], false)]
-#[case::none_is_ready(&[false, false], true)]
-fn the_service_for_clients_names_servers_that_are_not_ready_if_none_is(#[case] ready: &[bool], #[case] expected: bool) {
+#[case::all_are_ready(&[true, true], true, false)]
+#[case::one_is_ready(&[false, true], true, false)]
+#[case::none_is_ready(&[false, false], true, true)]
+#[case::all_are_down(&[false, false], false, false)]
+fn the_service_for_clients_names_servers_that_are_not_ready_if_none_is(
+    #[case] ready: &[bool],
+    #[case] runs: bool,
+    #[case] expected: bool,
+) {
     let mut cluster = serving();
-    cluster.observation.servers.iter_mut().zip(ready).for_each(|((_, server), ready)| server.ready = *ready);
+    for ((_, server), ready) in cluster.observation.servers.iter_mut().zip(ready) {
+        server.ready = *ready;
+        server.view = server.view.take().filter(|_| runs);
+    }
     let list = list(1, ALL);
     let objects = crate::agent::render::render(&cluster.observation.source(&list, (2, 0))).unwrap();
     let services =
@@ -489,6 +498,19 @@ fn a_completed_spec_stays_complete_and_the_status_is_stable() {
     assert!(cluster.complete());
     assert_eq!((status.started_replicas, status.ready_replicas), (Some(0), Some(0)));
     assert_eq!(status.servers[0].volume.as_deref(), Some("v1"), "the identity of the volume stays reported");
+}
+
+#[test]
+fn the_cluster_of_the_leader_reports_the_size_of_the_data_in_steps() {
+    let mut cluster = serving();
+    let reported = |cluster: &mut Cluster, bytes: Option<i64>| {
+        let view = cluster.observation.servers[0].1.view.as_mut().unwrap();
+        view.snapshot_bytes = bytes;
+        cluster.reconcile().status.snapshot_bytes
+    };
+    assert_eq!(reported(&mut cluster, None), None);
+    assert_eq!(reported(&mut cluster, Some(5000)), Some(1 << 20));
+    assert_eq!(reported(&mut cluster, Some((1 << 28) + 1)), Some(1 << 29));
 }
 
 #[rstest]

@@ -113,6 +113,7 @@ fn spec(source: &Source<'_>, template: &ServerTemplate, request: &Preflight, nam
         let ordinal = name.ordinal.map(|ordinal| format!("/{ordinal}")).unwrap_or_default();
         format!("--target={}={}{ordinal}", name.cluster, name.host)
     }));
+    arguments.extend(request.bytes_per_second.map(|rate| format!("--bytes-per-second={rate}")));
     let servers =
         [("quorum", QUORUM_PORT), ("election", ELECTION_PORT), ("probe", PROBE_PORT), ("control", CONTROL_PORT)];
     let ports = client_ports(source.spec.tls.client.as_ref()).iter().copied().chain(servers);
@@ -184,7 +185,7 @@ mod tests {
         };
         let names = serde_json::from_value(json!([{ "cluster": "m2", "host": "zk-abc123-0.m2.example" }])).unwrap();
         let owner = json!({ "kind": "ZooKeeper", "uid": "u" });
-        let pod = pod(&source, &request("abc123", names).unwrap(), Some(&owner)).unwrap();
+        let pod = pod(&source, &request("abc123", names, Some(1 << 20)).unwrap(), Some(&owner)).unwrap();
         test(&source, &pod);
     }
 
@@ -238,7 +239,8 @@ mod tests {
             assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
             assert_eq!(pod["spec"]["nodeSelector"], json!({ "disk": "hdd" }));
             assert_eq!(pod["spec"]["containers"][0]["image"], "mczk:1");
-            let arguments = ["probe", "--incarnation=abc123", "--cluster=m1", "--target=m2=zk-abc123-0.m2.example"];
+            let target = "--target=m2=zk-abc123-0.m2.example";
+            let arguments = ["probe", "--incarnation=abc123", "--cluster=m1", target, "--bytes-per-second=1048576"];
             assert_eq!(pod["spec"]["containers"][0]["args"], json!(arguments));
         });
     }

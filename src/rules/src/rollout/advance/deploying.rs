@@ -81,7 +81,7 @@ impl Inputs<'_> {
     }
 
     /// Voters in the spec of a cluster or in its report, whichever are more.
-    fn existing_voters(&self, cluster: &str, overrides: &Overrides) -> i32 {
+    pub(super) fn existing_voters(&self, cluster: &str, overrides: &Overrides) -> i32 {
         let declared = overrides.cluster_specs.get(cluster).map_or(0, |spec| spec.replicas);
         let reported = self.last_status(cluster).map_or(&[][..], |status| &status.servers);
         reported

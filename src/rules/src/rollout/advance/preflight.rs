@@ -6,11 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::rollout::{
-    advance::{inputs::Inputs, server_list::Target},
-    override_rules::Overrides,
-    report::ClusterReport,
-    scheduled::Scheduled,
+use crate::{
+    rollout::{
+        advance::{inputs::Inputs, server_list::Target},
+        override_rules::Overrides,
+        report::ClusterReport,
+        scheduled::Scheduled,
+    },
+    server::zoo_cfg,
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, mesh, preflight},
@@ -21,6 +24,8 @@ use mczk_api::{
 
 /// Most problems that a message names.
 const MAX_NAMED: usize = 3;
+/// Most bytes per second that a check asks for: a probe has a tenth of a processor.
+const MAX_RATE: f64 = 16.0 * 1_048_576.0;
 /// What waits for the check.
 const FIRST: &str = "No server starts";
 const JOINS: &str = "No cluster joins, and no server moves";
@@ -56,8 +61,8 @@ impl Inputs<'_> {
 
     /// Requests the check of the clusters that the first servers start in, unless the user skips it.
     pub(super) fn check_network(&self, schedule: &[Scheduled]) -> serde_json::Result<NetworkCheck> {
-        let names = schedule.iter().map(|scheduled| self.unused_name(&scheduled.cluster, [].iter())).collect();
-        self.check(names, FIRST)
+        let names = schedule.iter().map(|scheduled| self.name(&scheduled.cluster, None)).collect();
+        self.check(names, None, FIRST)
     }
 
     /// Requests the check before clusters join a running ensemble, and keeps its servers until the check has passed. The rest of
@@ -65,9 +70,14 @@ impl Inputs<'_> {
     ///
     /// A cluster of the ensemble that Karmada does not reach takes no part: else its loss would hold up the one that replaces it.
     /// The request stays until the list has the new clusters, because the results end with it.
-    pub(super) fn check_joining(&self, target: Target, list: &Ensemble) -> serde_json::Result<(Target, NetworkCheck)> {
+    pub(super) fn check_joining(
+        &self,
+        target: Target,
+        overrides: &Overrides,
+    ) -> serde_json::Result<(Target, NetworkCheck)> {
+        let list = &overrides.ensemble;
         let joins = target.schedule.iter().any(|scheduled| !is_listed(list, &scheduled.cluster));
-        if list.servers.is_empty() || list.phase != EnsemblePhase::Running || !joins {
+        if list.servers.is_empty() || !matches!(list.phase, EnsemblePhase::Running | EnsemblePhase::Formed) || !joins {
             return Ok((target, NetworkCheck::default()));
         }
         let takes_part = |cluster: &&String| !is_listed(list, cluster) || self.is_reachable(cluster);
@@ -75,28 +85,39 @@ impl Inputs<'_> {
         let name = |cluster: &String| {
             // The first server of a cluster that joins does not run yet.
             let planned = target.servers.iter().filter(|_| is_listed(list, cluster));
-            self.unused_name(cluster, list.servers.iter().chain(planned))
+            // Servers that have left the list stay until the turn of their cluster.
+            let existing = if is_listed(list, cluster) { self.existing_voters(cluster, overrides) } else { 0 };
+            let listed = next_ordinal(cluster, list.servers.iter().chain(planned));
+            self.name(cluster, listed.max((existing > 0).then_some(existing)))
         };
-        let checked = self.check(clusters.map(name).collect(), JOINS)?;
+        let checked = self.check(clusters.map(name).collect(), self.needed_rate(), JOINS)?;
         let target = if checked.cause.is_some() { target.without_changes(list) } else { target };
         Ok((target, checked))
     }
 
-    /// The name after those of these servers in a cluster: that of its first server if it has none.
-    fn unused_name<'a>(&self, cluster: &str, servers: impl Iterator<Item = &'a Server>) -> ServerName {
-        let voters = servers.filter(|server| server.cluster == cluster && server.role == Role::Voter);
-        let ordinal = voters.map(|server| server.ordinal + 1).max();
+    /// Bytes per second at which a server that joins must be able to copy a snapshot, so that it follows within `initLimit`.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most MAX_RATE")]
+    fn needed_rate(&self) -> Option<i64> {
+        let reports =
+            self.known.reports.values().filter(|report| report.fresh()).filter_map(|report| report.status.as_ref());
+        let bytes = reports.filter_map(|status| status.snapshot_bytes).max()?;
+        let rate = bytes as f64 / zoo_cfg::copy_limit(&self.template.template.zoo_cfg);
+        Some(rate.ceil().clamp(1.0, MAX_RATE) as i64)
+    }
+
+    /// The name of a server in a cluster: of the first one without an ordinal.
+    fn name(&self, cluster: &str, ordinal: Option<i32>) -> ServerName {
         let host = self.naming.host(cluster, Role::Voter, ordinal.unwrap_or(0));
         ServerName { cluster: cluster.to_owned(), host, ordinal }
     }
 
-    fn check(&self, mut names: Vec<ServerName>, held: &str) -> serde_json::Result<NetworkCheck> {
+    fn check(&self, mut names: Vec<ServerName>, rate: Option<i64>, held: &str) -> serde_json::Result<NetworkCheck> {
         if !self.known.checks_network() {
             return Ok(NetworkCheck::default());
         }
         // Karmada's order is not stable, and another order would be another round.
         names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
-        let request = preflight::request(self.naming.incarnation, names)?;
+        let request = preflight::request(self.naming.incarnation, names, rate)?;
         let clusters = request.names.iter().map(|name| name.cluster.as_str());
         let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
             _ if broken!(SkipPreflight) => None,
@@ -105,7 +126,7 @@ impl Inputs<'_> {
                 Some(Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters), held)))
             }
             Checked::Broken(problems, unnamed, meshes) => {
-                Some(Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes, held)))
+                Some(Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes, (held, rate))))
             }
         };
         Ok(NetworkCheck { request: Some(request), cause })
@@ -126,6 +147,12 @@ impl Inputs<'_> {
     fn result(&self, cluster: &str, round: &str) -> Option<&PreflightReport> {
         self.fresh_status(cluster)?.preflight.as_ref().filter(|report| report.round == round)
     }
+}
+
+/// The ordinal after those of these voters in a cluster.
+fn next_ordinal<'a>(cluster: &str, servers: impl Iterator<Item = &'a Server>) -> Option<i32> {
+    let voters = servers.filter(|server| server.cluster == cluster && server.role == Role::Voter);
+    voters.map(|server| server.ordinal + 1).max()
 }
 
 /// True if a server list has servers in a cluster.
@@ -184,20 +211,32 @@ const fn remedy(kind: ProblemKind) -> Option<&'static str> {
         ProblemKind::AnyNameResolves => Some(
             "DNS has an address for a name that no server has: remove the wildcard record, also from search domains",
         ),
+        ProblemKind::TooSlow => Some(
+            "A server there could not copy a snapshot within initLimit ticks: raise initLimit in spec.template.zooCfg, or \
+             widen the path",
+        ),
         _ => None,
     }
 }
 
-fn describe(problems: &[(String, NetworkProblem)], unnamed: usize, meshes: &BTreeSet<String>, held: &str) -> String {
+fn describe(
+    problems: &[(String, NetworkProblem)],
+    unnamed: usize,
+    meshes: &BTreeSet<String>,
+    (held, needed): (&str, Option<i64>),
+) -> String {
     let name = |(from, problem): &(String, NetworkProblem)| {
         let port = problem.port.map(|port| format!(" port {port}")).unwrap_or_default();
         let answered = problem.answered.as_ref().map(|cluster| format!(" (cluster {cluster} answers)"));
+        let rate = problem.bytes_per_second.zip(needed);
+        let rate = rate.map(|(has, needs)| format!(" ({} KiB/s, and it needs {} KiB/s)", has >> 10, (needs >> 10) + 1));
         format!(
-            "{from} to {}: {}{port}: {}{}",
+            "{from} to {}: {}{port}: {}{}{}",
             problem.to,
             problem.host,
             problem.problem.as_str(),
-            answered.unwrap_or_default()
+            answered.unwrap_or_default(),
+            rate.unwrap_or_default()
         )
     };
     let named: Vec<String> = problems.iter().take(MAX_NAMED).map(name).collect();

@@ -42,7 +42,7 @@ pub(in crate::rollout) fn roll(
         }
     };
     draft.steps.add(PlanStep::ServerIds, StepReport::Done);
-    let (target, checked) = inputs.check_joining(target, &draft.overrides.ensemble)?;
+    let (target, checked) = inputs.check_joining(target, &draft.overrides)?;
     let joining = checked.request.is_some();
     draft.overrides.preflight = checked.request;
     if joining {

@@ -127,7 +127,8 @@ fn wanted(observation: &Observation) -> Wanted<'_> {
     let is_known = accepted.is_some_and(|list| list.incarnation.as_ref() == Some(&request.incarnation));
     let list = &object.spec.ensemble;
     let is_first = *list == Ensemble::default() && object.spec.cluster.is_none() && !is_known;
-    let joins = list.phase == EnsemblePhase::Running && list.incarnation.as_ref() == Some(&request.incarnation);
+    let runs = matches!(list.phase, EnsemblePhase::Running | EnsemblePhase::Formed);
+    let joins = runs && list.incarnation.as_ref() == Some(&request.incarnation);
     if !(is_first || joins && !observation.has_server_named_in(request)) || !is_governed(object) {
         return Wanted::Nothing;
     }

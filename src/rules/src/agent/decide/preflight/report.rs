@@ -43,6 +43,7 @@ fn problem(problem: &NetworkProblem) -> NetworkProblem {
         port: problem.port.filter(|port| (1..=65535).contains(port)),
         problem: problem.problem,
         answered: problem.answered.as_ref().map(|cluster| bounded(cluster, MAX_CLUSTER)),
+        bytes_per_second: problem.bytes_per_second.filter(|rate| *rate >= 0),
     }
 }
 
@@ -89,6 +90,7 @@ mod tests {
                 port: Some(70_000),
                 problem: ProblemKind::Refused,
                 answered: Some(text.clone()),
+                bytes_per_second: Some(-1),
             };
             let failed = failed(&request, &text);
             assert!(is_within(failed.failure.as_deref().unwrap(), &schema, "/failure"));

@@ -23,7 +23,7 @@ use mczk_api::{
 fn requested() -> Preflight {
     let name =
         |cluster: &str| ServerName { cluster: cluster.into(), host: format!("zk-abc-0.{cluster}"), ordinal: None };
-    request("abc", vec![name("m1"), name("m2")]).unwrap()
+    request("abc", vec![name("m1"), name("m2")], None).unwrap()
 }
 
 /// The object as Karmada propagates it, with the request.
@@ -67,6 +67,7 @@ fn problem() -> NetworkProblem {
         port: None,
         problem: ProblemKind::NoSuchName,
         answered: None,
+        bytes_per_second: None,
     }
 }
 
@@ -259,7 +260,7 @@ fn join(ordinal: i32) -> Observation {
     let running = Ensemble { phase: EnsemblePhase::Running, ..list(1, &[1, 2]) };
     observation.object.spec.ensemble = with_hash(running).unwrap();
     observation.object.spec.preflight =
-        Some(request("abc", vec![name("m1", Some(ordinal)), name("m2", None)]).unwrap());
+        Some(request("abc", vec![name("m1", Some(ordinal)), name("m2", None)], None).unwrap());
     let set =
         ServerSet { name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas: 2, revision: None };
     observation.sets.push(set);
