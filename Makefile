@@ -23,8 +23,10 @@ OPERATIONS ?=
 CHAOSFLAGS ?=
 # Flags, and parts of the names of faults: make test-alerts-rig ALERTSFLAGS=volume
 ALERTSFLAGS ?=
-# Another version of Karmada, a folder of tests/karmada: make test-versions VERSION=1.17, or 1.16
-VERSION ?= 1.16
+# Another version of Karmada, a folder of tests/karmada: make test-versions VERSION=1.17. Or another one of Kubernetes in
+# member clusters, a folder of tests/kubernetes, also on nodes: make test-versions test-story KUBERNETES=1.37
+VERSION ?=
+KUBERNETES ?=
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
 # Number of elections: make test-elections ELECTIONS=50
@@ -87,7 +89,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper test-firewall zookeeper \
-	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
+	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-upgrades test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -259,11 +261,14 @@ test-elections: require-test-e2e ## Leaders stop between a check and its write, 
 	@E2E_ELECTIONS="$(ELECTIONS)" E2E_LEASE_SECONDS=3,2,1 "$(DEBUG)/scenarios" stale_writes
 
 # The programs of a version are built the first time: 12 minutes.
-test-versions: require-test-e2e ## Scenarios on another Karmada: VERSION=1.16
-	@test -f "tests/karmada/$(VERSION)/go.mod" || { echo "tests/karmada/$(VERSION)/go.mod is missing: VERSION is one of" \
-		$$(cd tests/karmada && ls -d [0-9]*) >&2; exit 1; }
+test-versions: require-test-e2e ## Scenarios on another Karmada, or another Kubernetes: VERSION=1.17, KUBERNETES=1.37
+	@test -n "$(VERSION)$(KUBERNETES)" || { echo "VERSION is one of" $$(cd tests/karmada && ls -d [0-9]*)", and" \
+		"KUBERNETES one of" $$(ls tests/kubernetes) >&2; exit 1; }
 	@$(BUILD)
-	@MCZK_TOOLS_MODULE="$(CURDIR)/tests/karmada/$(VERSION)" "$(DEBUG)/scenarios" $(SCENARIOS)
+	@"$(DEBUG)/scenarios" $(SCENARIOS)
+
+test-versions: export MCZK_TOOLS_MODULE = $(if $(VERSION),$(CURDIR)/tests/karmada/$(VERSION))
+test-versions test-story: export MCZK_KUBERNETES_MODULE = $(if $(KUBERNETES),$(CURDIR)/tests/kubernetes/$(KUBERNETES))
 
 test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 min
 	@$(call ANNOUNCE,20)
@@ -282,6 +287,14 @@ test-members: require-test-members $(CURATOR_LIB)/.complete ## Real servers in p
 test-story: require-test-members ## Real servers in pods: a change, a cluster without power, a deletion (root): 5 min
 	@$(BUILD)
 	@MCZK_BIN="$(MCZK)" "$(DEBUG)/members" --story short
+
+test-upgrades: require-test-members ## Karmada and Kubernetes become newer under real servers in pods (root): 10 min
+	@$(call ANNOUNCE,45)
+	@$(BUILD)
+	@"$(DEBUG)/rig" tools --nodes --without-helm --tools-module "$(CURDIR)/tests/karmada/1.17" >/dev/null
+	@"$(DEBUG)/rig" tools --nodes >/dev/null
+	@"$(DEBUG)/rig" tools --kubernetes-module "$(CURDIR)/tests/kubernetes/1.36" >/dev/null
+	@MCZK_TOOLS_MODULE="$(CURDIR)/tests/karmada/1.17" MCZK_BIN="$(MCZK)" "$(DEBUG)/members" --story upgrades
 
 test-install: require-test-members ## mczk install and uninstall, with pods (root): 5 min
 	@$(call ANNOUNCE,20)

@@ -158,11 +158,12 @@ impl Federation {
             let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two, without_karmada: false });
             let defaults = rig::Options::default();
             let members = if options.members == 0 { defaults.members } else { options.members };
-            // Another version of Karmada: `make test-versions`.
-            let tools_module = std::env::var_os("MCZK_TOOLS_MODULE").map(PathBuf::from);
+            // Other versions: `make test-versions`.
+            let module = |variable| std::env::var_os(variable).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+            let (tools_module, kubernetes_module) = (module("MCZK_TOOLS_MODULE"), module("MCZK_KUBERNETES_MODULE"));
             let (audit_members, silent) = (options.audit_members, options.silent);
-            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, audit_members, silent, ..defaults })
-                .await?
+            let options = rig::Options { dir, supervisor, nodes, members, audit_members, silent, ..defaults };
+            Rig::up(rig::Options { tools_module, kubernetes_module, ..options }).await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;

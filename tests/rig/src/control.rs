@@ -1,5 +1,6 @@
 //! Stops, starts, restarts and kills single components of a running rig.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +29,17 @@ pub(crate) async fn restart(layout: &Layout, name: &str) -> Result<()> {
         component.revision += 1;
     })?;
     wait(layout, name, "does not start again", |now| now.process.is_some() && now.revision == component.revision).await
+}
+
+/// As [`restart`], with the program of the same name in another folder.
+pub(crate) async fn replace(layout: &Layout, name: &str, folder: &Path) -> Result<()> {
+    change(layout, name, |component| {
+        if let Some(program) = component.argv.first_mut() {
+            let name = Path::new(program.as_str()).file_name().unwrap_or_default();
+            *program = folder.join(name).display().to_string();
+        }
+    })?;
+    restart(layout, name).await
 }
 
 /// Kills a component by SIGKILL. Returns when the supervisor has started it again, after its pause.

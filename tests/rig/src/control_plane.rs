@@ -81,7 +81,7 @@ impl Plan {
 
     /// A component of a cluster. Its program is one of the tools.
     pub(crate) fn component(&self, cluster: &Cluster, name: &str, tool: &str, flags: Vec<String>) -> Component {
-        let mut argv = vec![self.tool(tool).display().to_string()];
+        let mut argv = vec![self.tool(cluster.index, tool).display().to_string()];
         argv.extend(flags);
         Component { name: name.to_owned(), argv, wanted: true, revision: 1, place: cluster.place.clone() }
     }

@@ -106,6 +106,18 @@ impl Plan {
         run(kubectl).await.map(drop)
     }
 
+    /// Applies Karmada's definitions.
+    pub(crate) async fn define(&self) -> Result<()> {
+        let applied = self.apply(KARMADA_RESOURCES, "https://{{name}}.{{namespace}}.svc:443", true).await;
+        applied.context("cannot apply Karmada's definitions")
+    }
+
+    /// Applies Karmada's admission webhooks.
+    pub(crate) async fn admit(&self) -> Result<()> {
+        let applied = self.apply(KARMADA_WEBHOOKS, "https://karmada-webhook.karmada-system.svc:443", false).await;
+        applied.context("cannot apply Karmada's admission webhooks")
+    }
+
     /// Starts Karmada's components except its API server. Returns when clusters can join.
     pub(crate) async fn start_karmada(&self, progress: &Progress) -> Result<()> {
         let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
@@ -139,9 +151,7 @@ impl Plan {
             }),
         )
         .await?;
-        self.apply(KARMADA_RESOURCES, "https://{{name}}.{{namespace}}.svc:443", true)
-            .await
-            .context("cannot apply Karmada's definitions")?;
+        self.define().await?;
         wait_for("the aggregated API answers", || async { api.get(CLUSTERS).await.map(Some) }).await?;
         progress.print("Karmada's APIs ready");
 
@@ -151,9 +161,7 @@ impl Plan {
         self.launch(&self.scheduler())?;
         let authority = self.layout.pki(KARMADA).join("ca.crt");
         Api::at(&self.webhook_url(), &authority)?.wait_ready("karmada-webhook").await?;
-        self.apply(KARMADA_WEBHOOKS, "https://karmada-webhook.karmada-system.svc:443", false)
-            .await
-            .context("cannot apply Karmada's admission webhooks")?;
+        self.admit().await?;
         progress.print("Karmada's components started");
         Ok(())
     }

@@ -38,6 +38,9 @@ pub(crate) struct State {
     pub(crate) starter: Identity,
     pub(crate) phase: Phase,
     pub(crate) tools: PathBuf,
+    /// The programs of Kubernetes in member clusters, if they are not the tools.
+    #[serde(default)]
+    pub(crate) kubernetes: Option<PathBuf>,
     pub(crate) members: u8,
     pub(crate) pull: Vec<String>,
     pub(crate) all_feature_gates: bool,

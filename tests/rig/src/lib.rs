@@ -69,6 +69,9 @@ pub struct Options {
     pub audit_members: bool,
     /// The folder with the `go.mod` of the tools. Default: `tests/karmada` in the source of this program.
     pub tools_module: Option<PathBuf>,
+    /// The folder with the `go.mod` of Kubernetes in member clusters, in `tests/kubernetes`. Default: Kubernetes of the
+    /// tools.
+    pub kubernetes_module: Option<PathBuf>,
     /// The program `rig`, for the supervisor. Default: the one beside this program; `cargo test` builds it.
     pub supervisor: Option<PathBuf>,
     /// The options of nodes. Default: no nodes, API servers alone.
@@ -86,6 +89,7 @@ impl Default for Options {
             all_feature_gates: false,
             audit_members: false,
             tools_module: None,
+            kubernetes_module: None,
             supervisor: None,
             nodes: None,
             silent: false,
@@ -303,6 +307,26 @@ impl Rig {
     /// As [`Rig::start`].
     pub async fn restart(&self, component: &str) -> Result<()> {
         control::restart(&self.layout, component).await
+    }
+
+    /// As [`Rig::restart`], with the program of another version: that of the same name in a folder of [`tools`] or
+    /// [`kubernetes`].
+    ///
+    /// # Errors
+    /// As [`Rig::start`].
+    pub async fn replace(&self, component: &str, folder: &Path) -> Result<()> {
+        control::replace(&self.layout, component, folder).await
+    }
+
+    /// Applies Karmada's definitions and admission webhooks of another version, from a folder of [`tools`].
+    ///
+    /// # Errors
+    /// If Karmada refuses one.
+    pub async fn define_karmada(&self, tools: &Path) -> Result<()> {
+        let mut plan = self.plan();
+        plan.state.tools = tools.to_owned();
+        plan.define().await?;
+        plan.admit().await
     }
 
     /// Kills a component with SIGKILL, as a crash would. Returns when the supervisor has started it again.
@@ -653,6 +677,15 @@ impl Tools {
 /// As there.
 pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
     Tools::default().build(module)
+}
+
+/// Builds the missing programs of a member cluster, of the Kubernetes of [`Options::kubernetes_module`], and returns their
+/// folder. Blocks, the first time for about 10 minutes.
+///
+/// # Errors
+/// As [`Tools::build`].
+pub fn kubernetes(module: &Path) -> Result<PathBuf> {
+    tools::ensure_kubernetes(module, &Progress::new(false))
 }
 
 /// Supervises the rig in a folder until a signal ends it. Only the program `rig` calls this, in its main thread, before

@@ -62,6 +62,10 @@ enum Verb {
         /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
+        /// Folder with the go.mod of Kubernetes in member clusters, in tests/kubernetes of the source. Default: Kubernetes
+        /// of the tools.
+        #[arg(long, value_name = "DIR")]
+        kubernetes_module: Option<PathBuf>,
     },
     /// Ends all processes of the rig and removes its files. The tools stay.
     Down(Place),
@@ -171,6 +175,9 @@ enum Verb {
         /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
+        /// Build those of this Kubernetes for member clusters instead.
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["nodes", "without_helm", "tools_module"])]
+        kubernetes_module: Option<PathBuf>,
     },
     /// The supervisor, which `up` starts.
     #[command(hide = true)]
@@ -244,6 +251,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             mczk,
             foreground,
             tools_module,
+            kubernetes_module,
         } => {
             let options = Options {
                 dir: place.dir,
@@ -252,6 +260,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
                 all_feature_gates,
                 audit_members,
                 tools_module,
+                kubernetes_module,
                 nodes: nodes.then_some(NodeOptions { two: two_nodes, mczk, without_karmada: false }),
                 supervisor: Some(std::env::current_exe().context("this program's file is not known")?),
                 silent: false,
@@ -284,9 +293,13 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             anyhow::ensure!(path.exists(), "no kubeconfig {:?}", one.name);
             println!("{}", path.display());
         }
-        Verb::Tools { nodes, without_helm, tools_module } => {
+        Verb::Tools { nodes, without_helm, tools_module, kubernetes_module } => {
             let chosen = rig::Tools { nodes, helm: !without_helm };
-            let folder = tokio::task::spawn_blocking(move || chosen.build(tools_module.as_deref())).await??;
+            let build = move || match kubernetes_module {
+                Some(module) => rig::kubernetes(&module),
+                None => chosen.build(tools_module.as_deref()),
+            };
+            let folder = tokio::task::spawn_blocking(build).await??;
             println!("{}", folder.display());
         }
         Verb::Load { file, nodes, place } => {

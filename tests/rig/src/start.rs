@@ -251,6 +251,7 @@ pub(crate) async fn start(
         starter: Identity::of_this_process()?,
         phase: Phase::Starting,
         tools: PathBuf::new(),
+        kubernetes: None,
         members: options.members,
         pull: pulling(options)?,
         all_feature_gates: options.all_feature_gates,
@@ -266,6 +267,10 @@ pub(crate) async fn start(
     }
     let (module, building) = (options.tools_module.clone(), progress.clone());
     state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &building)).await??;
+    if let Some(module) = options.kubernetes_module.clone() {
+        let building = progress.clone();
+        state.kubernetes = Some(spawn_blocking(move || tools::ensure_kubernetes(&module, &building)).await??);
+    }
     write_json(&layout.state(), &state)?;
     let program = if let Some(program) = &options.supervisor {
         program.clone()

@@ -1,4 +1,5 @@
-//! The programs of a federation. `go build` makes them, in the versions of the tools module `tests/karmada`.
+//! The programs of a federation. `go build` makes them, in the versions of the tools module `tests/karmada`. Member clusters
+//! may have those of another version of Kubernetes, of a module in `tests/kubernetes`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -103,10 +104,31 @@ pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result
     let module = module.map_or_else(default_module, Path::to_owned);
     let amount = "less than a minute after the others";
     build_all(&module, &folder, &linker_flags(&module)?, &NODE_TOOLS, amount, progress)?;
-    let module = module.join("coredns");
+    let module = default_module().join("coredns");
     let folder = cache()?.join("tools").join(format!("coredns-{}", key(&module, PLAIN)?));
     build_all(&module, &folder, PLAIN, &COREDNS, "about 2 minutes", progress)?;
     Ok(folder.join("coredns"))
+}
+
+/// Builds the missing programs of a member cluster, in the version of Kubernetes of a module, and returns their folder.
+/// Blocks, the first time for about 10 minutes.
+pub(crate) fn ensure_kubernetes(module: &Path, progress: &Progress) -> Result<PathBuf> {
+    let flags = linker_flags(module)?;
+    let folder = cache()?.join("tools").join(format!("kubernetes-{}", key(module, &flags)?));
+    build_all(module, &folder, &flags, &kubernetes_programs(), "all take about 10 minutes on 2 cores", progress)?;
+    Ok(folder)
+}
+
+/// The programs that are of the version of Kubernetes of their member cluster.
+fn kubernetes_programs() -> Vec<(&'static str, &'static str)> {
+    let of_kubernetes =
+        |(name, package): &(&str, &str)| package.starts_with("k8s.io/kubernetes/") && *name != "kubectl";
+    TOOLS.into_iter().chain(NODE_TOOLS).filter(of_kubernetes).collect()
+}
+
+/// True if a program is of the version of Kubernetes of its member cluster.
+pub(crate) fn is_of_kubernetes(name: &str) -> bool {
+    kubernetes_programs().iter().any(|(program, _)| *program == name)
 }
 
 /// Builds Karmada's operator beside the other programs, if it is missing. Blocks, the first time for about a minute.
@@ -166,7 +188,7 @@ fn build_all(
 }
 
 /// Sets the versions that the programs report. By default they report v0.0.0-master, which fails the version checks of
-/// Helm and Karmada.
+/// Helm and Karmada. A module of Kubernetes alone has no Karmada.
 fn linker_flags(module: &Path) -> Result<String> {
     let go_mod = read(&module.join("go.mod"))?;
     let version = |path: &str| {
@@ -174,17 +196,17 @@ fn linker_flags(module: &Path) -> Result<String> {
             .lines()
             .filter_map(|line| line.trim().strip_prefix(path)?.strip_prefix(' '))
             .find_map(|rest| rest.split(' ').next().filter(|version| version.starts_with('v')))
-            .with_context(|| format!("{path} is not in the tools' go.mod"))
     };
-    let kubernetes = version("k8s.io/kubernetes")?;
-    let karmada = version("github.com/karmada-io/karmada")?;
+    let kubernetes = version("k8s.io/kubernetes").context("k8s.io/kubernetes is not in the tools' go.mod")?;
+    let karmada = version("github.com/karmada-io/karmada")
+        .map(|version| format!(" -X github.com/karmada-io/karmada/pkg/version.gitVersion={version}"))
+        .unwrap_or_default();
     let mut numbers = kubernetes.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     Ok(format!(
         "-s -w -X k8s.io/component-base/version.gitVersion={kubernetes} \
          -X k8s.io/component-base/version.gitMajor={major} -X k8s.io/component-base/version.gitMinor={minor} \
-         -X k8s.io/client-go/pkg/version.gitVersion={kubernetes} \
-         -X github.com/karmada-io/karmada/pkg/version.gitVersion={karmada}"
+         -X k8s.io/client-go/pkg/version.gitVersion={kubernetes}{karmada}"
     ))
 }
 
@@ -192,7 +214,8 @@ fn linker_flags(module: &Path) -> Result<String> {
 fn key(module: &Path, linker_flags: &str) -> Result<String> {
     let mut hash = Sha256::new();
     for name in ["go.mod", "go.sum"] {
-        hash.update(read(&module.join(name)).context("name the folder of the tools' go.mod with --tools-module")?);
+        let named = "name the folder of the tools' go.mod with --tools-module, or --kubernetes-module";
+        hash.update(read(&module.join(name)).context(named)?);
     }
     hash.update(FLAGS.join(" "));
     hash.update(linker_flags);
@@ -275,7 +298,11 @@ mod tests {
     #[test]
     fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
         let node_tools = TOOLS.into_iter().chain(HELM).chain(NODE_TOOLS).collect::<Vec<_>>();
-        for (module, tools) in [(default_module(), node_tools), (registry_module(), REGISTRY.into())] {
+        let mut modules = vec![(default_module(), node_tools), (registry_module(), REGISTRY.into())];
+        for version in fs::read_dir(default_module().with_file_name("kubernetes"))? {
+            modules.push((version?.path(), kubernetes_programs()));
+        }
+        for (module, tools) in modules {
             let go_mod = fs::read_to_string(module.join("go.mod"))?;
             let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
             for (name, package) in tools {
@@ -291,7 +318,7 @@ mod tests {
         let sources = [include_str!("join.rs"), include_str!("karmada.rs"), include_str!("nodes/kubelet.rs")].join("");
         let named =
             |call: &str| sources.split(call).skip(1).filter_map(|rest| rest.split('"').next()).collect::<Vec<_>>();
-        let named = [named("tools.join(\""), named("tool(\"")].concat();
+        let named = [named("tools.join(\""), named("tool(node.index, \"")].concat();
         assert!(["karmadactl", "kubectl", "kubelet"].iter().all(|name| named.contains(name)), "{named:?}");
         let built = TOOLS.into_iter().chain(NODE_TOOLS).map(|(name, _)| name).collect::<Vec<_>>();
         let missing = named.iter().filter(|name| !built.contains(name)).collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use super::{
     TWO_NODES, spec,
     steps::{
         Step, changes, clients, commands, control_plane, curator, delay, faults, incarnations, kills, network, nodes,
-        policy, secrets, sizes, versions,
+        policy, secrets, sizes, upgrades, versions,
     },
 };
 use crate::scene::IMAGE;
@@ -210,5 +210,23 @@ pub const VERSIONS: Story = Story {
     ],
 };
 
+/// Other versions of Karmada and Kubernetes.
+pub const UPGRADES: Story = Story {
+    name: "upgrades",
+    shows: "Karmada, and Kubernetes in each member cluster, become the next minor version; see make test-upgrades",
+    members: 3,
+    two_nodes: &[],
+    voters: 3,
+    steps: &[
+        changes::FORMS,
+        upgrades::KARMADA,
+        changes::SETTING,
+        upgrades::KUBERNETES,
+        changes::SETTING,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
 /// All but the demonstration.
-pub const ALL: &[Story] = &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS];
+pub const ALL: &[Story] = &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES];

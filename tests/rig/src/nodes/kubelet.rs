@@ -90,7 +90,7 @@ impl Plan {
             format!("--hostname-override={}", node.name),
             format!("--node-ip={}", node.address()),
         ];
-        Ok(component(node, NODE, "kubelet", &self.tool("kubelet"), flags))
+        Ok(component(node, NODE, "kubelet", &self.tool(node.index, "kubelet"), flags))
     }
 
     pub(crate) fn proxy(&self, node: &Node) -> Result<Component> {
@@ -98,7 +98,7 @@ impl Plan {
         let kubeconfig = self.layout.kubeconfig(&format!("{}-kube-proxy", node.cluster));
         write_json(&config, &proxy(node, &kubeconfig.to_string_lossy()))?;
         let flags = vec![format!("--config={}", config.display())];
-        Ok(component(node, NODE, "kube-proxy", &self.tool("kube-proxy"), flags))
+        Ok(component(node, NODE, "kube-proxy", &self.tool(node.index, "kube-proxy"), flags))
     }
 
     pub(crate) fn kube_scheduler(&self, cluster: &Cluster) -> Component {

@@ -37,6 +37,7 @@ use crate::nodes::cgroup::{CONTROL, Hierarchies};
 use crate::nodes::network::{CABLE, DELAYED, Faults, feed, ip};
 use crate::nodes::place::{Machine, Machines, Place, ROUTER};
 use crate::progress::Progress;
+use crate::tools;
 
 /// The path of nodes in the API.
 pub(crate) const NODES: &str = "/api/v1/nodes";
@@ -219,8 +220,11 @@ impl Plan {
         self.state.nodes.as_ref().map(|nodes| nodes.rig.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn tool(&self, name: &str) -> PathBuf {
-        self.state.tools.join(name)
+    /// A program for a cluster. Member clusters may have another Kubernetes than Karmada and `host`.
+    pub(crate) fn tool(&self, cluster: u8, name: &str) -> PathBuf {
+        let is_member = (1..=self.state.members).contains(&cluster);
+        let folder = self.state.kubernetes.as_ref().filter(|_| is_member && tools::is_of_kubernetes(name));
+        folder.unwrap_or(&self.state.tools).join(name)
     }
 
     /// Starts the components that need no API server.

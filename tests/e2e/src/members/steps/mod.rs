@@ -21,6 +21,7 @@ pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;
 pub(super) mod sizes;
+pub(super) mod upgrades;
 pub(super) mod versions;
 
 use std::{

@@ -50,7 +50,7 @@ async fn collect_uids(pods: Pods, uids: Uids) {
 }
 
 /// The identity of each server's pod and of its ZooKeeper, by cluster and name.
-type Running = BTreeMap<(String, String), (String, String)>;
+pub(super) type Running = BTreeMap<(String, String), (String, String)>;
 
 impl StoryContext<'_> {
     async fn newer_operator(&mut self) -> Result<()> {
@@ -140,7 +140,7 @@ impl StoryContext<'_> {
     }
 
     /// The pods of all servers, and the process ids of their ZooKeepers.
-    async fn running(&self) -> Result<Running> {
+    pub(super) async fn running(&self) -> Result<Running> {
         let mut running = Running::new();
         for server in self.pods().servers().await? {
             let id = self.shell(&server, "pidof java").await?;
