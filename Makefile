@@ -24,7 +24,8 @@ CHAOSFLAGS ?=
 # Flags, and parts of the names of faults: make test-alerts-rig ALERTSFLAGS=volume
 ALERTSFLAGS ?=
 # Another version of Karmada, a folder of tests/karmada: make test-versions VERSION=1.17. Or another one of Kubernetes in
-# member clusters, a folder of tests/kubernetes, also on nodes: make test-versions test-story KUBERNETES=1.37
+# member clusters, a folder of tests/kubernetes, also on nodes: make test-versions test-story KUBERNETES=1.37. For
+# test-upgrades it is the one that member clusters get.
 VERSION ?=
 KUBERNETES ?=
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
@@ -293,8 +294,11 @@ test-upgrades: require-test-members ## Karmada and Kubernetes become newer under
 	@$(BUILD)
 	@"$(DEBUG)/rig" tools --nodes --without-helm --tools-module "$(CURDIR)/tests/karmada/1.17" >/dev/null
 	@"$(DEBUG)/rig" tools --nodes >/dev/null
-	@"$(DEBUG)/rig" tools --kubernetes-module "$(CURDIR)/tests/kubernetes/1.36" >/dev/null
-	@MCZK_TOOLS_MODULE="$(CURDIR)/tests/karmada/1.17" MCZK_BIN="$(MCZK)" "$(DEBUG)/members" --story upgrades
+	@"$(DEBUG)/rig" tools --kubernetes-module "$(NEXT_KUBERNETES)" >/dev/null
+	@MCZK_TOOLS_MODULE="$(CURDIR)/tests/karmada/1.17" MCZK_NEXT_KUBERNETES_MODULE="$(NEXT_KUBERNETES)" MCZK_BIN="$(MCZK)" \
+		"$(DEBUG)/members" --story upgrades $(MEMBERSFLAGS)
+
+test-upgrades: NEXT_KUBERNETES = $(CURDIR)/tests/kubernetes/$(or $(KUBERNETES),1.36)
 
 test-install: require-test-members ## mczk install and uninstall, with pods (root): 5 min
 	@$(call ANNOUNCE,20)

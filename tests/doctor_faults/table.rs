@@ -95,7 +95,7 @@ fn of_clusters() -> Vec<(&'static str, Fault)> {
             fault(
                 vec![cluster(&json!({ "kubernetesVersion": "v1.29.4", "conditions": [ready] }))],
                 vec![
-                    is_warning("versions", "The cluster runs Kubernetes v1.29.4", "Use Kubernetes 1.34 to 1.35"),
+                    is_warning("versions", "The cluster runs Kubernetes v1.29.4", "Use Kubernetes 1.34, 1.35, 1.37"),
                     is_fault("network", "does not serve ServiceExport and ServiceImport", "karmada-es-ghost get works"),
                     is_warning("clusters", "through Karmada's proxy", "clusters/ghost/proxy/version"),
                 ],

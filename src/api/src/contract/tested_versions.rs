@@ -2,15 +2,15 @@
 //! the whole table.
 //! Karmada reports no version of its own: only the images of its pods show it.
 
-/// The oldest and the newest minor version of Kubernetes 1 in member clusters.
-const KUBERNETES: (u32, u32) = (34, 35);
+/// The minor versions of Kubernetes 1 in member clusters.
+const KUBERNETES: [u32; 3] = [34, 35, 37];
 /// The oldest and the newest minor version of Karmada 1.
 const KARMADA: (u32, u32) = (16, 18);
 
 /// The tested versions of Kubernetes, for users.
 #[must_use]
 pub fn kubernetes() -> String {
-    format!("1.{} to 1.{}", KUBERNETES.0, KUBERNETES.1)
+    KUBERNETES.map(|minor| format!("1.{minor}")).join(", ")
 }
 
 /// The tested versions of Karmada, for users.
@@ -34,7 +34,7 @@ pub fn is_tested_karmada(version: &str) -> bool {
 #[must_use]
 pub fn is_tested_kubernetes(version: &str) -> bool {
     match major_and_minor(version) {
-        (Some(1), Some(minor)) => (KUBERNETES.0..=KUBERNETES.1).contains(&minor),
+        (Some(1), Some(minor)) => KUBERNETES.contains(&minor),
         (Some(_), _) => false,
         (None, _) => version.is_empty(),
     }
@@ -78,7 +78,9 @@ mod tests {
     #[case("v1.34.0+k3s1", true)]
     #[case("v1.34-eks-1", true)]
     #[case("v1.33.9", false)]
+    #[case("v1.37.2", true)]
     #[case("v1.36.0", false)]
+    #[case("v1.38.0", false)]
     #[case("v2.0.0", false)]
     #[case("nonsense", false)]
     #[case("", true)]

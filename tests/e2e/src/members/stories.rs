@@ -213,7 +213,7 @@ pub const VERSIONS: Story = Story {
 /// Other versions of Karmada and Kubernetes.
 pub const UPGRADES: Story = Story {
     name: "upgrades",
-    shows: "Karmada, and Kubernetes in each member cluster, become the next minor version; see make test-upgrades",
+    shows: "Karmada, and Kubernetes in each member cluster, become newer; see make test-upgrades",
     members: 3,
     two_nodes: &[],
     voters: 3,

@@ -21,20 +21,20 @@ const KARMADA_COMPONENTS: [&str; 6] = [
 /// the name of its cluster.
 const KUBERNETES_COMPONENTS: [&str; 5] =
     ["apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
-/// The next version of Kubernetes.
-const NEXT_KUBERNETES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kubernetes/1.36");
+/// The variable with the module of the next Kubernetes.
+const NEXT_KUBERNETES: &str = "MCZK_NEXT_KUBERNETES_MODULE";
 /// The time in which a replaced component would make mczk restart a server.
 const QUIET: Duration = Duration::from_secs(15);
 
 pub const KARMADA: Step = step!(
     "karmada-upgrade",
     karmada_upgrade,
-    "Karmada becomes the next minor version, one component after another: no server restarts"
+    "Karmada becomes a newer version, one component after another: no server restarts"
 );
 pub const KUBERNETES: Step = step!(
     "kubernetes-upgrade",
     kubernetes_upgrade,
-    "Kubernetes becomes the next minor version, one member cluster after another: no server restarts"
+    "Kubernetes becomes a newer version, one member cluster after another: no server restarts"
 );
 
 impl StoryContext<'_> {
@@ -56,7 +56,8 @@ impl StoryContext<'_> {
 
     async fn kubernetes_upgrade(&mut self) -> Result<()> {
         let before = self.running().await?;
-        let kubernetes = spawn_blocking(|| rig::kubernetes(Path::new(NEXT_KUBERNETES))).await??;
+        let module = std::env::var_os(NEXT_KUBERNETES).with_context(|| format!("{NEXT_KUBERNETES} names no module"))?;
+        let kubernetes = spawn_blocking(move || rig::kubernetes(Path::new(&module))).await??;
         for cluster in self.members.federation.members.keys() {
             let former = self.kubelet_version(cluster).await?;
             for component in KUBERNETES_COMPONENTS {
