@@ -22,7 +22,8 @@ has() {
     kernel:fuse) [ -e /dev/fuse ] ;;
     # Root mounts without it.
     fusermount3) [ "$(id -u)" = 0 ] || command -v fusermount3 >/dev/null ;;
-    kernel:overlay) grep -q '[[:space:]]overlay$' /proc/filesystems ;;
+    kernel:loop) [ -e /dev/loop-control ] ;;
+    kernel:overlay | kernel:xfs) grep -q "[[:space:]]${1#kernel:}\$" /proc/filesystems ;;
     /*) [ -e "$1" ] ;;
     *) command -v "$1" >/dev/null ;;
     esac

@@ -78,6 +78,14 @@ impl Api {
         self.client.request(request.map_err(kube::Error::HttpError)?).await
     }
 
+    /// Changes fields of an object.
+    pub(crate) async fn patch(&self, path: &str, change: &Value) -> Result<()> {
+        let body = serde_json::to_vec(change)?;
+        let request = Request::patch(path).header("Content-Type", "application/merge-patch+json").body(body)?;
+        let answer = self.client.request::<Value>(request).await;
+        answer.map(drop).with_context(|| format!("cannot change {path}"))
+    }
+
     /// Creates an object, unless it exists.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
         match self.post(path, object).await {

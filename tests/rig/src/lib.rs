@@ -384,12 +384,19 @@ impl Rig {
         self.state.nodes().into_iter().map(|node| node.name).collect()
     }
 
-    /// The folders in which the volumes of pods lie, as this machine sees them: of each node that has any, and those that
-    /// are bound to none. None in a rig of API servers alone.
+    /// The folders in which the volumes of pods lie, as this machine sees them: of each node that has any, those that are
+    /// bound to none, and disks where a kubelet has mounted them. None in a rig of API servers alone.
     #[must_use]
     pub fn volumes(&self) -> Vec<PathBuf> {
-        let nodes = self.state.nodes().into_iter().map(|node| nodes::storage::volumes(&self.layout, &node.name));
-        nodes.chain([nodes::storage::shared(&self.layout)]).filter(|folder| folder.exists()).collect()
+        let nodes = self.state.nodes();
+        let folders = nodes.iter().map(|node| nodes::storage::volumes(&self.layout, &node.name));
+        let record = self.layout.supervised().ok().flatten();
+        let disks = nodes.iter().filter_map(|node| {
+            let kubelet = record.as_ref()?.components.get(&format!("{}/kubelet", node.name))?.process.as_ref()?;
+            Some(PathBuf::from(format!("/proc/{}/root/{}", kubelet.pid, nodes::disks::MOUNTS)))
+        });
+        let shared = nodes::storage::shared(&self.layout);
+        folders.chain([shared]).chain(disks).filter(|folder| folder.exists()).collect()
     }
 
     /// The address of this machine as the clusters of a rig with nodes see it: a server of the caller listens there. No

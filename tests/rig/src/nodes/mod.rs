@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub(crate) mod cgroup;
 pub(crate) mod claim;
 pub(crate) mod containerd;
+pub(crate) mod disks;
 pub(crate) mod dns;
 pub(crate) mod forwarder;
 pub(crate) mod images;
@@ -168,6 +169,13 @@ pub(crate) fn clear(layout: &Layout, id: &str, inotify_before: Option<u32>) -> R
             break;
         }
         ensure!(Instant::now() < end, "the cable {CABLE} is still there: `ip link delete {CABLE}` removes it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // The kernel unmounts disks some moments after the last process of a node.
+    while let Err(e) = disks::ensure_none(layout) {
+        if Instant::now() > end {
+            return Err(e);
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
     hierarchies.remove(id)?;

@@ -50,7 +50,11 @@ pub(crate) fn check(folders: &[&Path]) -> Result<()> {
 fn is_met(requirement: &Requirement) -> bool {
     match requirement.probe {
         "kernel:tun" => Path::new("/dev/net/tun").exists(),
-        "kernel:overlay" => fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("\toverlay\n"),
+        "kernel:loop" => Path::new("/dev/loop-control").exists(),
+        system @ ("kernel:overlay" | "kernel:xfs") => {
+            let name = system.trim_start_matches("kernel:");
+            fs::read_to_string("/proc/filesystems").unwrap_or_default().contains(&format!("\t{name}\n"))
+        }
         file if file.starts_with('/') => Path::new(file).exists(),
         program => images::program(program).is_ok(),
     }

@@ -1,6 +1,6 @@
 //! Volumes, made for each claim and removed after it. One of the class `local` is a folder on the node that the scheduler
 //! chose, of the type `local`, so that kubelet applies the fsGroup of the pod. One of the class `network` is a folder outside
-//! the nodes, like a network disk, so that its pod may move to another node.
+//! the nodes, like a network disk, so that its pod may move to another node. One of the class `growing` is a disk of the node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,11 +16,13 @@ use crate::layout::{Component, Layout};
 use crate::nodes::address::Node;
 use crate::nodes::cgroup::CONTROL;
 use crate::nodes::component;
+use crate::nodes::disks::{self, Disks, FILE_SYSTEM, GROWING};
 
 /// The default class: bound to a node.
 const LOCAL: &str = "local";
 /// The class for all nodes of a cluster.
 const NETWORK: &str = "network";
+const CLASSES: [&str; 3] = [LOCAL, NETWORK, GROWING];
 /// The folder of volumes in a node.
 const VOLUMES: &str = "lib/rig-volumes";
 /// The annotation of a claim that names the node that the scheduler chose.
@@ -50,7 +52,7 @@ struct Wanted {
 /// The volume that a claim waits for. None if the claim has one, or its pod has no node yet.
 fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
     let text = |path: &str| claim.pointer(path).and_then(Value::as_str);
-    let class = [LOCAL, NETWORK].into_iter().find(|class| text("/spec/storageClassName") == Some(class))?;
+    let class = CLASSES.into_iter().find(|class| text("/spec/storageClassName") == Some(class))?;
     if text("/spec/volumeName").is_some() {
         return None;
     }
@@ -74,8 +76,12 @@ fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
         },
     });
     let spec = object.get_mut("spec")?.as_object_mut()?;
-    if class == LOCAL {
-        spec.insert("local".into(), json!({"path": format!("/var/{VOLUMES}/{name}")}));
+    if class != NETWORK {
+        let mut local = json!({"path": format!("/var/{VOLUMES}/{name}")});
+        if let (GROWING, Some(local)) = (class, local.as_object_mut()) {
+            local.insert("fsType".into(), FILE_SYSTEM.into());
+        }
+        spec.insert("local".into(), local);
         let here = json!([{"key": HOST_NAME, "operator": "In", "values": [node]}]);
         let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}});
         spec.insert("nodeAffinity".into(), affinity);
@@ -93,14 +99,14 @@ fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
 fn released(volume: &Value) -> Option<&str> {
     let text = |path: &str| volume.pointer(path).and_then(Value::as_str);
     let name = text("/metadata/name")?;
-    let ours = text("/spec/storageClassName").is_some_and(|class| [LOCAL, NETWORK].contains(&class));
+    let ours = text("/spec/storageClassName").is_some_and(|class| CLASSES.contains(&class));
     (ours && text("/status/phase") == Some("Released")).then_some(name)
 }
 
 /// Serves claims until it is killed.
 pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]) -> Result<()> {
     let api = Api::of(kubeconfig).await?;
-    for class in [LOCAL, NETWORK] {
+    for class in CLASSES {
         wait_for("the storage class is there", || async {
             api.create(
                 "/apis/storage.k8s.io/v1/storageclasses",
@@ -110,6 +116,7 @@ pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]
                         "annotations": {"storageclass.kubernetes.io/is-default-class": (class == LOCAL).to_string()},
                     },
                     "provisioner": "rig.local/volumes",
+                    "allowVolumeExpansion": class == GROWING,
                     // The scheduler chooses the node first, and the volume is made there then.
                     "volumeBindingMode": "WaitForFirstConsumer",
                 }),
@@ -119,39 +126,66 @@ pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]
         })
         .await?;
     }
+    let mut disks = Disks::default();
     loop {
         tokio::time::sleep(PAUSE).await;
         // The API server may be stopped, or a folder in use. The next round tries again.
-        if let Err(e) = round(layout, &api, nodes).await {
+        if let Err(e) = round(layout, &api, nodes, &mut disks).await {
             eprintln!("{e:#}");
         }
     }
 }
 
-async fn round(layout: &Layout, api: &Api, nodes: &[String]) -> Result<()> {
-    for claim in items(api, "/api/v1/persistentvolumeclaims").await? {
-        let Some(Wanted { name, node, class, object }) = wanted(&claim, &shared(layout)) else { continue };
+async fn round(layout: &Layout, api: &Api, nodes: &[String], disks: &mut Disks) -> Result<()> {
+    let claims = items(api, "/api/v1/persistentvolumeclaims").await?;
+    for claim in &claims {
+        let Some(Wanted { name, node, class, object }) = wanted(claim, &shared(layout)) else { continue };
         if !nodes.contains(&node) {
             continue;
         }
-        let folder = if class == LOCAL { volumes(layout, &node) } else { shared(layout) }.join(&name);
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
+        if class != GROWING {
+            let folder = if class == LOCAL { volumes(layout, &node) } else { shared(layout) }.join(&name);
+            fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
+        }
         api.create("/api/v1/persistentvolumes", &object).await?;
         println!("made {name} on {node}");
     }
     for volume in items(api, "/api/v1/persistentvolumes").await? {
-        let Some(name) = released(&volume) else { continue };
-        api.delete(&format!("/api/v1/persistentvolumes/{name}")).await?;
-        for folder in nodes.iter().map(|node| volumes(layout, node)).chain([shared(layout)]) {
-            let folder = folder.join(name);
-            if folder.exists() {
-                fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-                println!("removed {}", folder.display());
+        if let Some(name) = released(&volume) {
+            api.delete(&format!("/api/v1/persistentvolumes/{name}")).await?;
+            for node in nodes {
+                disks.remove(layout, name, &volumes(layout, node))?;
             }
+            for folder in nodes.iter().map(|node| volumes(layout, node)).chain([shared(layout)]) {
+                let folder = folder.join(name);
+                if folder.exists() {
+                    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+                    println!("removed {}", folder.display());
+                }
+            }
+        } else if let Some((name, node, size)) = disk(&volume) {
+            disks.attach(layout, name, &volumes(layout, node), size)?;
         }
     }
+    let growing: Vec<&Value> = claims.iter().filter(|claim| disks.has_volume_of(claim)).collect();
+    if growing.is_empty() {
+        return Ok(());
+    }
+    let class = api.get(&format!("/apis/storage.k8s.io/v1/storageclasses/{GROWING}")).await?;
+    let pods = items(api, "/api/v1/pods").await?;
+    for claim in growing {
+        disks::grow(layout, api, claim, &class, &pods).await?;
+    }
     Ok(())
+}
+
+/// The name, the node and the size of a volume that is a disk.
+fn disk(volume: &Value) -> Option<(&str, &str, u64)> {
+    let text = |path: &str| volume.pointer(path).and_then(Value::as_str);
+    let node = text("/spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/values/0")?;
+    let size = disks::bytes(text("/spec/capacity/storage")?)?;
+    (text("/spec/storageClassName")? == GROWING).then_some((text("/metadata/name")?, node, size))
 }
 
 async fn items(api: &Api, path: &str) -> Result<Vec<Value>> {
@@ -209,6 +243,15 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_that_grows_is_a_disk_of_the_node() {
+        let mut claim = claim();
+        claim["spec"]["storageClassName"] = json!("growing");
+        let volume = wanted(&claim, Path::new("/x")).expect("it waits for one").object;
+        assert_eq!(volume["spec"]["local"], json!({"path": "/var/lib/rig-volumes/growing-u1", "fsType": "xfs"}));
+        assert_eq!(disk(&volume), Some(("growing-u1", "m1-2", 1 << 30)));
+    }
+
+    #[test]
     fn a_claim_without_a_node_with_a_volume_or_of_another_class_gets_none() {
         for change in [
             |c: &mut Value| c["metadata"]["annotations"] = json!({}),
@@ -226,6 +269,7 @@ mod tests {
         let volume = |phase: &str, class: &str| json!({"metadata": {"name": "v"}, "spec": {"storageClassName": class}, "status": {"phase": phase}});
         assert_eq!(released(&volume("Released", "local")), Some("v"));
         assert_eq!(released(&volume("Released", "network")), Some("v"));
+        assert_eq!(released(&volume("Released", "growing")), Some("v"));
         assert_eq!(released(&volume("Bound", "local")), None);
         assert_eq!(released(&volume("Released", "other")), None);
     }
