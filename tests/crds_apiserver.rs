@@ -45,6 +45,7 @@ async fn a_real_api_server_accepts_and_enforces_the_definitions() {
     apply_twice(&server).await;
     every_case(&server).await;
     an_unknown_member_of_the_affinity_is_refused(&server).await;
+    a_size_goes_back_to_the_smallest_volume_and_no_further(&server).await;
     a_template_comes_back_as_it_was_written(&server).await;
     status_and_scale(&server).await;
 }
@@ -108,6 +109,21 @@ async fn an_unknown_member_of_the_affinity_is_refused(server: &ApiServer) {
     written["spec"]["template"]["scheduling"] = json!({ "affinity": { "podRepulsion": {} } });
     let applied = api.patch("ensemble", &PatchParams::apply("user"), &Patch::Apply(&written)).await;
     assert!(refusal(applied).unwrap().contains("podRepulsion: field not declared in schema"));
+}
+
+/// Storage may refuse the size that all volumes but some already have.
+async fn a_size_goes_back_to_the_smallest_volume_and_no_further(server: &ApiServer) {
+    let api = server.api(&ApiResource::erase::<MultiClusterZooKeeper>(&()));
+    api.create(&PostParams::default(), &object(&base())).await.unwrap();
+    let status = json!({ "status": { "smallestVolume": "8Gi" } });
+    api.patch_status("ensemble", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    for (size, expected) in [("7Gi", Some("status.smallestVolume")), ("8192Mi", None), ("8Gi", None), ("9Gi", None)] {
+        let spec = json!({ "spec": { "template": { "storage": { "size": size } } } });
+        let refused = refusal(api.patch("ensemble", &PatchParams::default(), &Patch::Merge(&spec)).await);
+        assert_eq!(refused.is_some(), expected.is_some(), "{size}: {refused:?}");
+        assert!(expected.is_none_or(|text| refused.unwrap().contains(text)), "{size}");
+    }
+    api.delete("ensemble", &DeleteParams::default()).await.unwrap();
 }
 
 /// A member cluster may have a newer or older definition than the control plane. It must not add to a hashed spec.

@@ -98,6 +98,7 @@ const TOLERATION: &str = "operator Exists has no value, and a toleration without
 const FLAT: &str = "network: {mode: Flat}";
 const CUSTOM: &str = "network: {mode: Custom, fqdnTemplate: '{pod}.{cluster}.example.org'}";
 const IDS: &str = "network: {clusterIds: [{cluster: m1, id: a}, {cluster: m2, id: b}]}";
+const SMALLER: &str = "spec.template.storage.size can only grow";
 const CLASS: &str = "template: {storage: {storageClassName: fast}}";
 
 /// Every rule of the definition with an object that it accepts and one that it refuses, and bounds that users meet.
@@ -164,8 +165,8 @@ pub const CASES: &[Case] = &[
     creation("a size that is no quantity", "template: {storage: {size: big}}", Schema("spec.template.storage.size")),
     change("a volume grows, in another unit", "{}", "template: {storage: {size: '10241Mi'}}", Accepted),
     change("a volume of the same size in another unit", "{}", "template: {storage: {size: '10240Mi'}}", Accepted),
-    change("a volume shrinks", "{}", "template: {storage: {size: '9Gi'}}", Rule("size can only grow")),
-    change("a volume shrinks to a number", "{}", "template: {storage: {size: 1024}}", Rule("size can only grow")),
+    change("a volume shrinks", "{}", "template: {storage: {size: '9Gi'}}", Rule(SMALLER)),
+    change("a volume shrinks to a number", "{}", "template: {storage: {size: 1024}}", Rule(SMALLER)),
     change(
         "a storage class changes",
         CLASS,

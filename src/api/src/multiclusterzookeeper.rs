@@ -11,6 +11,7 @@ use super::{
     network::Network,
     placement::Placement,
     pod::{KEYS, KEYS_MESSAGE, Resources, ServerTemplate, Toleration, ZooCfgEntry},
+    quantity::Quantity,
     setting_rules,
     tls::{EnsembleTls, Tls},
 };
@@ -30,6 +31,9 @@ use super::{
     doc = "One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.",
     validation = Rule::new("size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("metadata.name must be a DNS label of at most 40 characters that starts with a letter: servers are named after it"),
+    // Here and not at the field, because only the object has a status.
+    validation = Rule::new("quantity(string(self.spec.template.storage.size)).compareTo(quantity(string(oldSelf.spec.template.storage.size))) >= 0 || (has(self.status) && has(self.status.smallestVolume) && quantity(string(self.spec.template.storage.size)).compareTo(quantity(string(self.status.smallestVolume))) >= 0)")
+        .message("spec.template.storage.size can only grow, or go back to status.smallestVolume: Kubernetes cannot shrink a volume"),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -231,6 +235,9 @@ pub struct MultiClusterZooKeeperStatus {
     /// Number of voters that serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// Size of the smallest volume of all servers. Absent while a cluster with servers does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest_volume: Option<Quantity>,
     /// Label selector of the servers' pods, as text. Autoscalers read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

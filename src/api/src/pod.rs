@@ -39,7 +39,7 @@ pub struct ServerTemplate {
     /// `1Gi`; `{}` sets none. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Data volume of a server. The size can grow; other changes of the volume are refused.
+    /// Data volume of a server. The size can change; other changes of the volume are refused.
     pub storage: Storage,
     /// Settings of `zoo.cfg`. The reference lists which ones are refused, and why. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -93,13 +93,12 @@ pub struct Resources {
 #[x_kube(
     validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
         .message("storageClassName cannot change while volumes of the old class exist. Create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters without servers"),
-    validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
-        .message("size can only grow: Kubernetes cannot shrink a volume. Declare the present size, or a larger one"),
     validation = Rule::new("quantity(string(self.size)).isGreaterThan(quantity('0'))").message("size must be larger than 0")
 )]
 pub struct Storage {
     /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A cluster is
-    /// complete once its volumes have the size. A smaller size is refused.
+    /// complete once its volumes have the size. A size that storage cannot give can be lowered again, down to
+    /// `status.smallestVolume`. No volume shrinks.
     pub size: Quantity,
     /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,7 @@ use super::{
     network::Names,
     pod::ServerTemplate,
     preflight::{Preflight, PreflightReport},
+    quantity::Quantity,
     tls::{EnsembleTls, ServerTls},
 };
 
@@ -352,6 +353,9 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254), inner(length(max = 253)))]
     pub volumes: Vec<String>,
+    /// Size of the smallest volume of this cluster's servers, as their claims show it. Absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub smallest_volume: Option<Quantity>,
     /// Other incarnations of this name that have servers, objects or volumes here, and that neither a server list nor a
     /// tombstone declares over. No first server of the ensemble starts beside them. Absent if the agent is too old to look.
     #[serde(default, skip_serializing_if = "Option::is_none")]

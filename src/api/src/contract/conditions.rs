@@ -421,7 +421,7 @@ reasons! {
         Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");
     /// The API server refuses to grow a volume, or its growth failed.
     VolumeNotResized, Blocked = True;
-        Do("Set `allowVolumeExpansion` in the storage class, or correct what the message names");
+        Do("Set `allowVolumeExpansion` in the storage class, correct what the message names, or lower the size again");
     /// The agent cannot use the certificates of the quorum.
     CertificatesUnusable, Blocked = True; Do("Replace the authority of the quorum: `mczk.io/replace-authority`");
 

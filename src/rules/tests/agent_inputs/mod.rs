@@ -124,6 +124,7 @@ pub fn status_inputs<'a>(
         preflight: None,
         first_starts: Vec::new(),
         unused_claims: Vec::new(),
+        smallest_volume: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }

@@ -237,3 +237,17 @@ fn a_refused_work_is_reported_with_cluster_and_cause(
     *world.work(cluster) = whole;
     world.settle();
 }
+
+#[test]
+fn the_smallest_volume_is_unknown_while_a_cluster_does_not_report_its_own() {
+    let mut world = World::done(&json!({}));
+    for (cluster, size) in [("m1", "2Gi"), ("m2", "1536Mi"), ("m3", "3Gi")] {
+        world.report(cluster)["smallestVolume"] = json!(size);
+    }
+    world.pass();
+    let smallest = |world: &World| world.status().smallest_volume.map(|size| size.0);
+    assert_eq!(smallest(&world).as_deref(), Some("1536Mi"));
+    world.report("m3").as_object_mut().unwrap().remove("smallestVolume");
+    world.pass();
+    assert_eq!(smallest(&world), None);
+}

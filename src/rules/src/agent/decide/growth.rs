@@ -2,12 +2,17 @@
 //!
 //! A request alone grows nothing, so a volume counts as grown once its claim shows the size.
 
-use crate::agent::decide::{
-    local_ensemble::LocalEnsemble, local_server::LocalServer, observation::Claim, restart::RestartStep,
+use crate::agent::{
+    decide::{local_ensemble::LocalEnsemble, local_server::LocalServer, observation::Claim, restart::RestartStep},
+    render::amount::bytes,
 };
-use mczk_api::contract::{cause::Cause, conditions::Reason, naming::claim_of};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, naming::claim_of},
+    quantity::Quantity,
+};
 
-/// The claims that have to request this size, the next one first. Empty while a volume grows.
+/// The claims that have to request this size, the next one first. Empty while a volume grows. A request that storage has
+/// refused is lowered to the size first, so that its volume can follow.
 #[must_use]
 pub fn due<'a>(
     claims: &'a [Claim],
@@ -16,15 +21,27 @@ pub fn due<'a>(
     size: &str,
 ) -> Vec<&'a Claim> {
     let own = servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server);
-    let smaller = smaller(claims, &own.collect::<Vec<_>>(), incarnation, size);
-    if smaller.iter().any(|claim| claim.size.requests(size)) { Vec::new() } else { smaller }
+    let mut smaller = smaller(claims, &own.collect::<Vec<_>>(), incarnation, size);
+    smaller.sort_by_key(|claim| !claim.size.requests(size));
+    if smaller.iter().any(|claim| claim.size.grows_to(size)) { Vec::new() } else { smaller }
 }
 
 /// The volumes of servers that are smaller than this. A volume without a server grows when it has one.
 fn smaller<'a>(claims: &'a [Claim], servers: &[&LocalServer], incarnation: &str, size: &str) -> Vec<&'a Claim> {
+    used(claims, servers, incarnation).filter(|claim| claim.size.is_below(size)).collect()
+}
+
+fn used<'a>(claims: &'a [Claim], servers: &[&LocalServer], incarnation: &str) -> impl Iterator<Item = &'a Claim> {
     let is_used = |claim: &Claim| servers.iter().any(|server| claim_of(&server.pod) == claim.name);
-    let own = claims.iter().filter(|claim| claim.incarnation == incarnation && !claim.ending && is_used(claim));
-    own.filter(|claim| claim.size.is_below(size)).collect()
+    claims.iter().filter(move |claim| claim.incarnation == incarnation && !claim.ending && is_used(claim))
+}
+
+/// The size of the smallest volume of a server.
+pub(super) fn smallest(ensemble: &LocalEnsemble<'_>) -> Option<Quantity> {
+    let servers: Vec<&LocalServer> = ensemble.servers.iter().collect();
+    let used = used(&ensemble.observation.claims, &servers, ensemble.incarnation);
+    let sizes = used.filter_map(|claim| claim.size.capacity.as_deref());
+    sizes.min_by_key(|size| bytes(size)).map(|size| Quantity(size.to_owned()))
 }
 
 fn smaller_than_declared<'a>(ensemble: &LocalEnsemble<'a>) -> Vec<&'a Claim> {
@@ -42,7 +59,8 @@ pub(super) fn is_done(ensemble: &LocalEnsemble<'_>) -> bool {
 pub(super) fn failure(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
     let failed = smaller_than_declared(ensemble).into_iter().find(|claim| claim.size.failed)?;
     let message = format!(
-        "{}. Correct what these words name, in the storage of class {}. Kubernetes then tries again",
+        "{}. Correct what these words name, in the storage of class {}: Kubernetes then tries again. Or lower \
+         template.storage.size again, to status.smallestVolume or more",
         grows(ensemble, failed),
         failed.size.class.as_deref().unwrap_or_default()
     );
@@ -79,7 +97,7 @@ pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
     let message = format!(
         "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No further volume changes until then. Set \
          allowVolumeExpansion in storage class {class} if its driver can grow volumes, or correct what the message names. \
-         Otherwise move the servers to a cluster whose class can",
+         Otherwise lower the size again, or move the servers to a cluster whose class can",
         claim.name
     );
     Cause { reason: Reason::VolumeNotResized, message }

@@ -119,6 +119,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         preflight: probes.report.clone(),
         first_starts: first_start::record(before, &list, ensemble.local()),
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
+        smallest_volume: growth::smallest(&ensemble),
         now,
     });
     Decision {

@@ -16,6 +16,7 @@ use mczk_api::{
         control_api::{Mode, Phase, ServerReport, UNKNOWN_EPOCH},
     },
     preflight::PreflightReport,
+    quantity::Quantity,
     tls::EnsembleTls,
     zookeeper::{Ensemble, FirstStart, OtherIncarnation, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
 };
@@ -72,6 +73,8 @@ pub struct AgentStatusInputs<'a> {
     pub first_starts: Vec<FirstStart>,
     /// Volumes that no server uses.
     pub unused_claims: Vec<String>,
+    /// The size of the smallest volume of its servers.
+    pub smallest_volume: Option<Quantity>,
     /// The time, for conditions that change.
     pub now: Timestamp,
 }
@@ -88,6 +91,7 @@ pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
         cluster_id: inputs.cluster_id.map(str::to_owned),
         observed_spec_hash: inputs.spec_hash.map(str::to_owned).or_else(|| before.observed_spec_hash.clone()),
         volumes: inputs.unused_claims.clone(),
+        smallest_volume: inputs.smallest_volume.clone(),
         preflight: inputs.preflight.clone(),
         first_starts: if inputs.decommissioned { Vec::new() } else { inputs.first_starts.clone() },
         other_incarnations: Some(inputs.others.0.clone()),

@@ -1208,6 +1208,37 @@ fn a_server_whose_file_system_waits_for_a_mount_restarts_under_the_lock() {
 }
 
 #[rstest]
+#[case::lowered_to_the_declared_size(&[("1Gi", "1Gi"), ("4Gi", "1Gi")], true, &["data-zk-abc-1", "data-zk-abc-0"])]
+#[case::not_while_storage_may_still_give_it(&[("1Gi", "1Gi"), ("4Gi", "1Gi")], false, &[])]
+#[case::nothing_is_left_to_lower(&[("1Gi", "1Gi"), ("4Gi", "2Gi")], true, &["data-zk-abc-0"])]
+#[case::the_declared_size_is_refused_too(&[("1Gi", "1Gi"), ("2Gi", "1Gi")], true, &[])]
+fn a_refused_request_is_lowered_before_another_volume_grows(
+    #[case] sizes: &[(&str, &str)],
+    #[case] refused: bool,
+    #[case] expected: &[&str],
+) {
+    let words: &[&str] = if refused { &["ControllerResizeError: no room"] } else { &[] };
+    let mut claims: Vec<Claim> =
+        (0..).zip(sizes).map(|(ordinal, (requested, capacity))| sized(ordinal, requested, capacity, &[])).collect();
+    claims[1] = sized(1, sizes[1].0, sizes[1].1, words);
+    let Cluster { observation, .. } = larger(claims);
+    let due = growth::due(&observation.claims, &observation.servers, "abc", "2Gi");
+    assert_eq!(due.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_smallest_volume_of_a_server_is_reported() {
+    let mut cluster = larger(vec![
+        sized(0, "2Gi", "2Gi", &[]),
+        sized(1, "2Gi", "1536Mi", &[]),
+        sized(7, "1Gi", "1Gi", &[]),
+        Claim { incarnation: "old".into(), ..sized(0, "1Gi", "1Gi", &[]) },
+    ]);
+    cluster.reconcile();
+    assert_eq!(cluster.reported().smallest_volume.as_ref().map(|size| size.0.as_str()), Some("1536Mi"));
+}
+
+#[rstest]
 #[case::the_first(&[("1Gi", "1Gi"), ("1Gi", "1Gi")], &["data-zk-abc-0", "data-zk-abc-1"])]
 #[case::none_while_one_grows(&[("2Gi", "1Gi"), ("1Gi", "1Gi")], &[])]
 #[case::the_next(&[("2Gi", "2Gi"), ("1Gi", "1Gi")], &["data-zk-abc-1"])]

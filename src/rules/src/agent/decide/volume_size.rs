@@ -73,6 +73,12 @@ impl VolumeSize {
         !is_less(&self.requested, size)
     }
 
+    /// True if the volume may still become that large by the claim's request: storage has not refused a larger one.
+    #[must_use]
+    pub(crate) fn grows_to(&self, size: &str) -> bool {
+        self.requests(size) && !(self.failed && is_less(size, &self.requested))
+    }
+
     /// True if the file system does not grow before the pod of the volume, which began then, is replaced.
     #[must_use]
     pub fn needs_mount(&self, begun: Timestamp, now: Timestamp) -> bool {

@@ -53,6 +53,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         preflight: probes.report.clone(),
         first_starts: Vec::new(),
         unused_claims: unused_claims::list(observation, None),
+        smallest_volume: None,
         now,
     };
     let deleting = object.metadata.deletion_timestamp.is_some();

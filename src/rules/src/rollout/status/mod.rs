@@ -1,10 +1,13 @@
 //! The status of a MultiClusterZooKeeper: its conditions, its clusters, and the ensemble as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::rollout::{known::Known, outcome::NextState, record, steps::Findings};
+use crate::{
+    agent::render::amount::bytes,
+    rollout::{known::Known, outcome::NextState, record, steps::Findings},
+};
 use mczk_api::{
     contract::{
         conditions::{ConditionStatus, ConditionType, Reason},
@@ -12,6 +15,7 @@ use mczk_api::{
         pod_layout::endpoints,
     },
     multiclusterzookeeper::{ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus},
+    quantity::Quantity,
 };
 
 mod certificates;
@@ -69,10 +73,22 @@ pub(super) fn status(known: &Known<'_>, findings: &Findings, next: &NextState) -
         rollout: next.records.last().map(record::summary),
         replicas: Some(sum(current.map(|status| status.replicas.unwrap_or(0)))),
         ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
+        smallest_volume: smallest_volume(inputs),
         selector: Some(format!("{ENSEMBLE_LABEL}={}", known.name)),
         clusters,
         ensemble: ensemble(inputs),
     }
+}
+
+/// The size of the smallest volume. `None` if a cluster with servers does not report it, like one with an older agent.
+fn smallest_volume(inputs: &StatusInputs<'_>) -> Option<Quantity> {
+    let list = &inputs.next.ensemble;
+    let clusters: BTreeSet<&String> = list.servers.iter().map(|server| &server.cluster).collect();
+    let sizes = clusters.into_iter().map(|cluster| {
+        let status = inputs.reports.get(cluster)?.status.as_ref()?;
+        status.smallest_volume.clone().filter(|_| list.incarnation.as_deref().is_some_and(|of| status.may_be_of(of)))
+    });
+    sizes.collect::<Option<Vec<Quantity>>>()?.into_iter().min_by_key(|size| bytes(&size.0))
 }
 
 fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
