@@ -336,7 +336,7 @@ soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
-	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills,growth
 	@$(MAKE) --no-print-directory test-nodes
 	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
 		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \

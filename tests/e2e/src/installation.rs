@@ -164,7 +164,7 @@ async fn namespaces_are_restricted(federation: &Federation) -> Result<()> {
 
 /// The ensemble: three voters, one in each cluster.
 fn declared() -> Value {
-    ensemble(NAME, 3, &spec::first(IMAGE, &[], true))
+    ensemble(NAME, 3, &spec::first(IMAGE, spec::FOLDERS, &[], true))
 }
 
 /// Runs `mczk install` or `mczk uninstall`.

@@ -78,7 +78,7 @@ impl<'a> World<'a> {
         let scene = Scene::new(members.federation, "chaos", crate::agent::Behaviour::default()).await?;
         let clusters: Vec<String> = members.federation.members.keys().cloned().collect();
         let declared = Declared { voters: VOTERS, placement: clusters.clone(), image: scene::IMAGE, changes: 0 };
-        let mut first = spec::first(declared.image, &declared.placement, true);
+        let mut first = spec::first(declared.image, spec::FOLDERS, &declared.placement, true);
         let path = "/template/zooCfg";
         if let (Some(first), Some(settings)) = (first.pointer_mut(path), settings(0).pointer(path)) {
             first.clone_from(settings);

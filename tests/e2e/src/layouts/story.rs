@@ -102,7 +102,7 @@ async fn expose(ground: &Ground) -> Result<()> {
 
 /// Declares an ensemble of one server in a cluster.
 async fn create(ground: &Ground, karmada: &ControlPlane, name: &str, cluster: &str) -> Result<()> {
-    let mut object = ensemble(name, 1, &spec::first(IMAGE, &[cluster.to_owned()], false));
+    let mut object = ensemble(name, 1, &spec::first(IMAGE, spec::FOLDERS, &[cluster.to_owned()], false));
     if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
         metadata.insert("namespace".to_owned(), json!(NAMESPACE));
     }

@@ -29,14 +29,16 @@ pub fn placement(clusters: &[String]) -> Value {
     json!({ "placement": { "clusterAffinity": { "clusterNames": clusters } } })
 }
 
-/// The first spec of an ensemble, without its voters. `clusters` is empty for all.
+/// Class and size of volumes that are folders. They follow a pod to another node of its cluster.
+pub const FOLDERS: (&str, &str) = ("network", "64Mi");
+
+/// The first spec of an ensemble, without its voters. `storage` is class and size; `clusters` is empty for all.
 #[must_use]
-pub fn first(image: &str, clusters: &[String], quorum_tls: bool) -> Value {
+pub fn first(image: &str, (class, size): (&str, &str), clusters: &[String], quorum_tls: bool) -> Value {
     // For small machines: a bounded heap, and one thread for garbage collection.
     let template = json!({
         "image": image,
-        // Volumes of this class follow a pod to another node of its cluster.
-        "storage": { "size": "64Mi", "storageClassName": "network" },
+        "storage": { "size": size, "storageClassName": class },
         "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
         "zooCfg": settings(&[]).pointer("/template/zooCfg"),
     });

@@ -4,7 +4,7 @@ use super::{
     TWO_NODES, spec,
     steps::{
         Step, changes, clients, commands, control_plane, curator, delay, faults, incarnations, kills, network, nodes,
-        policy, secrets, sizes, upgrades, versions,
+        policy, secrets, sizes, upgrades, versions, volumes,
     },
 };
 use crate::scene::IMAGE;
@@ -22,6 +22,8 @@ pub struct Story {
     pub two_nodes: &'static [&'static str],
     /// Voters at the beginning.
     pub voters: usize,
+    /// Storage class and first size of its volumes.
+    pub storage: (&'static str, &'static str),
     /// Its steps. Each begins with the state that the one before it leaves.
     pub steps: &'static [Step],
 }
@@ -44,6 +46,7 @@ pub const DEMO: Story = Story {
     members: 3,
     two_nodes: &[TWO_NODES],
     voters: 5,
+    storage: spec::FOLDERS,
     steps: &[
         changes::FORMS,
         changes::SETTING,
@@ -65,6 +68,7 @@ pub const SHORT: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[changes::FORMS, changes::SETTING, faults::POWER_LOST, sizes::LOGS, sizes::DELETION],
 };
 
@@ -75,6 +79,7 @@ pub const CHANGES: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[
         changes::FORMS,
         clients::SERVICE,
@@ -105,6 +110,7 @@ pub const FAULTS: Story = Story {
     members: 3,
     two_nodes: &[TWO_NODES, "m2", "m3"],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[
         changes::FORMS,
         faults::LEADER_KILLED,
@@ -136,6 +142,7 @@ pub const INCARNATIONS: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[
         network::BROKEN_NETWORK,
         incarnations::LATE_CLUSTER,
@@ -155,6 +162,7 @@ pub const MOVE: Story = Story {
     members: 6,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[changes::FORMS, sizes::MOVE, sizes::IMPORT, sizes::LOGS, sizes::DELETION],
 };
 
@@ -165,6 +173,7 @@ pub const PAUSES: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 5,
+    storage: spec::FOLDERS,
     steps: &ten_rounds([changes::SETTING, faults::LEADER_KILLED, faults::LEADER_TERMINATED]),
 };
 
@@ -189,6 +198,7 @@ pub const KILLS: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &kills::MATRIX,
 };
 
@@ -199,6 +209,7 @@ pub const VERSIONS: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[
         versions::NEWER_OPERATOR,
         changes::FORMS,
@@ -217,6 +228,7 @@ pub const UPGRADES: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 3,
+    storage: spec::FOLDERS,
     steps: &[
         changes::FORMS,
         upgrades::KARMADA,
@@ -228,5 +240,24 @@ pub const UPGRADES: Story = Story {
     ],
 };
 
+/// Disks that grow.
+pub const GROWTH: Story = Story {
+    name: "growth",
+    shows: "file systems of servers grow in use, and at a mount; storage refuses a size",
+    members: 3,
+    two_nodes: &[],
+    voters: 5,
+    storage: (volumes::CLASS, volumes::FIRST_SIZE),
+    steps: &[
+        changes::FORMS,
+        volumes::GROW_IN_USE,
+        sizes::SHRINK,
+        volumes::GROW_BY_MOUNT,
+        volumes::SIZE_REFUSED,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
 /// All but the demonstration.
-pub const ALL: &[Story] = &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES];
+pub const ALL: &[Story] = &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES, GROWTH];

@@ -69,7 +69,7 @@ impl StoryContext<'_> {
         if all.len() > FIRST && self.clusters.is_empty() {
             self.clusters = all.into_iter().take(FIRST).collect();
         }
-        let more = spec::first(self.image, &self.clusters, self.quorum_tls);
+        let more = spec::first(self.image, self.storage, &self.clusters, self.quorum_tls);
         let created = self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
         created.metadata.generation.context("the object has no generation")
     }
@@ -110,7 +110,7 @@ impl StoryContext<'_> {
     }
 
     /// Makes a change that cannot work. The status must name it, it may affect one server at most, and a revert must undo it.
-    async fn mistake(&mut self, wrong: Value, right: Value, named: &str) -> Result<()> {
+    pub(super) async fn mistake(&mut self, wrong: Value, right: Value, named: &str) -> Result<()> {
         let begun = Instant::now();
         let before = self.uids().await?;
         let generation = self.declare(wrong).await?;

@@ -23,6 +23,7 @@ pub(super) mod secrets;
 pub(super) mod sizes;
 pub(super) mod upgrades;
 pub(super) mod versions;
+pub(super) mod volumes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -72,6 +73,8 @@ pub struct StoryContext<'a> {
     seeds: u64,
     /// Image in the spec.
     image: &'static str,
+    /// Storage class and first size of the volumes.
+    storage: (&'static str, &'static str),
     /// Folder with the jars of Curator.
     curator_lib: Option<PathBuf>,
     records: usize,
@@ -131,6 +134,7 @@ impl<'a> StoryContext<'a> {
             settings: 0,
             seeds: 0,
             image: story.image(),
+            storage: story.storage,
             curator_lib,
             records: 0,
             writer: None,

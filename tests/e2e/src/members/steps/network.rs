@@ -46,7 +46,7 @@ impl StoryContext<'_> {
             ("nowhere", ": NoSuchName".to_owned()),
             (other.as_str(), format!(": WrongServer (cluster {other} answers)")),
         ] {
-            let mut more = spec::first(self.image, &self.clusters, self.quorum_tls);
+            let mut more = spec::first(self.image, self.storage, &self.clusters, self.quorum_tls);
             *more.pointer_mut("/network").context("the spec has no network")? =
                 json!({ "mode": "MCS", "preflight": "Required", "clusterIds": [{ "cluster": cluster, "id": id }] });
             self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
