@@ -267,15 +267,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             };
             up(options, foreground).await?;
         }
-        Verb::Down(place) => {
-            let start = Instant::now();
-            let there = tokio::task::spawn_blocking(move || Rig::down_at(place.dir.as_deref())).await??;
-            if there {
-                println!("the rig is down, after {:.1} s", start.elapsed().as_secs_f64());
-            } else {
-                println!("no rig runs there");
-            }
-        }
+        Verb::Down(place) => down(place).await?,
         Verb::Status(place) => {
             let status = attach(&place)?.status().await?;
             print!("{status}");
@@ -322,6 +314,16 @@ async fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Supervise { .. } | Verb::Forward { .. } | Verb::Volumes { .. } | Verb::Exec { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn down(place: Place) -> Result<()> {
+    let start = Instant::now();
+    if tokio::task::spawn_blocking(move || Rig::down_at(place.dir.as_deref())).await?? {
+        println!("the rig is down, after {:.1} s", start.elapsed().as_secs_f64());
+    } else {
+        println!("no rig runs there");
+    }
+    Ok(())
 }
 
 fn attach(place: &Place) -> Result<Rig> {

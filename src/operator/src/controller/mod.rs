@@ -127,12 +127,12 @@ impl Reconciler for Context {
         }
         // A read of several objects may hold this one. Then this attempt waits for its end.
         if (self.is_routine(key, version.0, term) && !attempt.retried || self.in_read(key))
-            && let Some(action) = self.read_routinely(&attempt, version).await?
+            && let Some(action) = Box::pin(self.read_routinely(&attempt, version)).await?
         {
             return Ok(action);
         }
         let mut reading = self.begin_read([key.clone()], term);
-        let result = self.read_and_act(attempt).await;
+        let result = Box::pin(self.read_and_act(attempt)).await;
         if result.is_ok() {
             reading.ended(key);
         }

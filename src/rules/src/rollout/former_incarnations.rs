@@ -7,7 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rollout::{known::Known, report::ClusterReport, reported_list::reported_lists};
+use crate::rollout::{
+    known::Known,
+    reported_list::{lists_ending, reported_lists},
+};
 use mczk_api::{
     contract::{
         cause::Cause,
@@ -203,19 +206,6 @@ impl Known<'_> {
         let unlisted: BTreeSet<i32> = self.reported_voters().filter(|voter| !listed.contains(voter)).collect();
         unlisted.iter().map(ToString::to_string).collect()
     }
-}
-
-/// The clusters whose agents follow another incarnation by whose list this one is over, and that other one.
-pub(in crate::rollout) fn lists_ending<'a>(
-    own: &'a str,
-    reports: &'a BTreeMap<String, ClusterReport>,
-) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let lists =
-        reports.iter().filter_map(|(name, report)| Some((name.as_str(), report.status.as_ref()?.ensemble.as_ref()?)));
-    lists
-        .filter(move |(_, list)| list.former_incarnations.iter().any(|former| former == own))
-        .filter_map(|(cluster, list)| Some((cluster, list.incarnation.as_deref()?)))
-        .filter(move |(_, living)| *living != own)
 }
 
 /// The incarnations that live in a cluster, with their servers and volumes.

@@ -14,7 +14,6 @@ use serde_json::Value;
 use crate::rollout::{
     certificates::Certificate,
     cluster_selection::ClusterSelection,
-    former_incarnations::lists_ending,
     incarnation,
     live::Live,
     objects,
@@ -24,7 +23,7 @@ use crate::rollout::{
     quorum::ReportedQuorum,
     recovery::{is_in_force, recover_records},
     report::{self, ClusterReport},
-    reported_list::{is_outdated, newest_reported},
+    reported_list::{is_outdated, lists_ending, newest_reported},
     stuck::{Stuck, stuck},
 };
 use mczk_api::{

@@ -54,6 +54,19 @@ pub(super) fn is_outdated(
     reported_lists(incarnation, reports).any(is_newer) && !broken!(ForgetNewerList)
 }
 
+/// The clusters whose agents follow another incarnation by whose list this one is over, and that other one.
+pub(super) fn lists_ending<'a>(
+    own: &'a str,
+    reports: &'a BTreeMap<String, ClusterReport>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let lists =
+        reports.iter().filter_map(|(name, report)| Some((name.as_str(), report.status.as_ref()?.ensemble.as_ref()?)));
+    lists
+        .filter(move |(_, list)| list.former_incarnations.iter().any(|former| former == own))
+        .filter_map(|(cluster, list)| Some((cluster, list.incarnation.as_deref()?)))
+        .filter(move |(_, living)| *living != own)
+}
+
 /// An epoch that no known server list of this incarnation has. Two lists must not share an epoch.
 #[must_use]
 pub(super) fn next_epoch(list: &Ensemble, incarnation: &str, reports: &BTreeMap<String, ClusterReport>) -> i64 {

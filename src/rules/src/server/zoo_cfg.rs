@@ -82,7 +82,7 @@ impl CfgLines {
 
 /// Time in which a follower has to copy a snapshot: `initLimit` ticks, in seconds.
 #[must_use]
-pub fn copy_limit(settings: &[ZooCfgEntry]) -> f64 {
+pub(crate) fn copy_limit(settings: &[ZooCfgEntry]) -> f64 {
     let number = |wanted: &str| {
         let own = settings.iter().rev().find(|entry| entry.name == wanted).map(|entry| entry.value.trim());
         let default = DEFAULTS.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);

@@ -76,22 +76,20 @@ fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
         },
     });
     let spec = object.get_mut("spec")?.as_object_mut()?;
-    if class != NETWORK {
+    let nodes = if class == NETWORK {
+        spec.insert("hostPath".into(), json!({"path": shared.join(&name), "type": "Directory"}));
+        // Without it the agent would take the folder for one of this node alone.
+        json!([{"key": HOST_NAME, "operator": "Exists"}])
+    } else {
         let mut local = json!({"path": format!("/var/{VOLUMES}/{name}")});
         if let (GROWING, Some(local)) = (class, local.as_object_mut()) {
             local.insert("fsType".into(), FILE_SYSTEM.into());
         }
         spec.insert("local".into(), local);
-        let here = json!([{"key": HOST_NAME, "operator": "In", "values": [node]}]);
-        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}});
-        spec.insert("nodeAffinity".into(), affinity);
-    } else {
-        spec.insert("hostPath".into(), json!({"path": shared.join(&name), "type": "Directory"}));
-        // Without it the agent would take the folder for one of this node alone.
-        let anywhere = json!([{"key": HOST_NAME, "operator": "Exists"}]);
-        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": anywhere}]}});
-        spec.insert("nodeAffinity".into(), affinity);
-    }
+        json!([{"key": HOST_NAME, "operator": "In", "values": [node]}])
+    };
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": nodes}]}});
+    spec.insert("nodeAffinity".into(), affinity);
     Some(Wanted { name, node: node.to_owned(), class, object })
 }
 
