@@ -98,7 +98,7 @@ pub struct Resources {
 pub struct Storage {
     /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A cluster is
     /// complete once its volumes have the size. A size that storage cannot give can be lowered again, down to
-    /// `status.smallestVolume`. No volume shrinks.
+    /// `status.smallestVolume`. Less is refused: no volume shrinks.
     pub size: Quantity,
     /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -234,7 +234,7 @@ fn versions_without_a_run_are_named_and_are_not_unsafe() {
     for words in [
         "Kubernetes v1.22.1 in m2",
         "ZooKeeper 3.9.2 in m2",
-        "tested with ZooKeeper 3.9.4, 3.9.5 and Kubernetes 1.34 to",
+        "tested with ZooKeeper 3.9.4, 3.9.5 and Kubernetes 1.34, 1.35",
     ] {
         assert!(message.contains(words), "{message}");
     }

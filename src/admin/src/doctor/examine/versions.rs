@@ -47,7 +47,7 @@ mod tests {
         member(&mut observed).cluster.status.kubernetes_version = "v1.29.4".to_owned();
         assert_warning(
             &examine(&observed, now()),
-            "Kubernetes v1.29.4, and mczk is tested with 1.34 to",
+            "Kubernetes v1.29.4, and mczk is tested with 1.34, 1.35",
             "Use Kubernetes",
         );
     }
