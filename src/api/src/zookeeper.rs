@@ -216,6 +216,12 @@ impl EnsemblePhase {
         matches!(self, Self::Bootstrapping | Self::Formed | Self::Suspended | Self::Abandoned)
     }
 
+    /// True if a quorum has formed, so that clusters can join.
+    #[must_use]
+    pub fn admits_clusters(self) -> bool {
+        matches!(self, Self::Formed | Self::Running)
+    }
+
     /// True if the servers' pods run without ZooKeeper.
     #[must_use]
     pub fn is_suspended(self) -> bool {

@@ -156,17 +156,23 @@ mod tests {
 
     use super::*;
 
+    /// Where a path begins, its address, and that of the probe behind it.
+    async fn path_to_a_probe() -> (TcpListener, SocketAddr, SocketAddr) {
+        let (probe, path) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let (behind, address) = (probe.local_addr().unwrap(), path.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = probe.accept().await.unwrap();
+            answer(stream, &acceptor().unwrap(), "it is m1\n").await
+        });
+        (path, address, behind)
+    }
+
     /// A path of 64 KiB a second.
     #[tokio::test]
     async fn a_path_too_slow_for_a_snapshot_is_noticed() {
         let slow = async |rate: u64| {
-            let (probe, path) =
-                (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-            let (behind, address) = (probe.local_addr().unwrap(), path.local_addr().unwrap());
-            tokio::spawn(async move {
-                let (stream, _) = probe.accept().await.unwrap();
-                answer(stream, &acceptor().unwrap(), "it is m1\n").await
-            });
+            let (path, address, behind) = path_to_a_probe().await;
             tokio::spawn(async move {
                 let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
                 let ((mut near_read, mut near_write), (mut far_read, mut far_write)) = (near.split(), far.split());
@@ -195,13 +201,7 @@ mod tests {
 
     /// Hears a probe behind a path that passes so many bytes in each direction.
     async fn heard(there: u64, back: u64) -> Heard {
-        let (probe, path) =
-            (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let (behind, address) = (probe.local_addr().unwrap(), path.local_addr().unwrap());
-        tokio::spawn(async move {
-            let (stream, _) = probe.accept().await.unwrap();
-            answer(stream, &acceptor().unwrap(), "it is m1\n").await
-        });
+        let (path, address, behind) = path_to_a_probe().await;
         tokio::spawn(async move {
             let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
             let ((near_read, near_write), (far_read, far_write)) = (near.split(), far.split());

@@ -111,6 +111,11 @@ fn records(state: &State) -> Vec<Record> {
     state.object.as_ref().and_then(|o| o.status.as_ref()).map(|s| s.get().records.clone()).unwrap_or_default()
 }
 
+/// The newest server list that an agent has accepted.
+fn newest_list(state: &State) -> Option<&Ensemble> {
+    state.members.iter().filter_map(MemberCluster::list).max_by_key(|list| list.epoch)
+}
+
 /// Checks a plan in the state that it was made from.
 pub fn check_plan(state: &mut State, outcome: &Outcome) {
     if outcome.writes.is_empty() || state.object.as_ref().is_none_or(|o| o.deleting) {
@@ -127,7 +132,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         None => !state.tombstones.is_empty(),
     };
     let nothing = Ensemble::default();
-    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
+    let newest = newest_list(state);
     // Nor does the list of an older copy of the control plane. It stays until every cluster of a newer one has reported.
     let outdated = newest.is_some_and(|newest| newest.epoch > before.ensemble.epoch);
     let gone = over || outdated && before.ensemble != after.ensemble;
@@ -470,8 +475,7 @@ fn may_form(world: &World, state: &State, incarnation: &str) -> bool {
 pub fn check_state(state: &mut State) {
     let Some(overrides) = state.overrides.as_ref().filter(|_| state.truth.formed) else { return };
     let overrides = override_rules::read(&overrides.get().spec);
-    let newest = state.members.iter().filter_map(MemberCluster::list).filter_map(|list| list.epoch).max();
-    let is_older_copy = newest > overrides.ensemble.epoch;
+    let is_older_copy = newest_list(state).is_some_and(|newest| newest.epoch > overrides.ensemble.epoch);
     if !overrides.ensemble.phase.is_ending() && !is_older_copy && short(state, &overrides) {
         state.breaks(Rule::S2);
     }

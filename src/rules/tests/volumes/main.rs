@@ -3,7 +3,8 @@
 //!
 //! The search calls the rules themselves: `start::decide`, `first_start`, [`VolumeAge::of`] and what [`Files`] prove. It
 //! simulates `ZooKeeper`: elections, copies and transactions. At most one volume is damaged, while its parent process runs or
-//! not. In a bootstrap of four servers two volumes are lost. So no acknowledged write may be lost, no two servers may differ, whichever servers run, and the other two can serve.
+//! not. In a bootstrap of four servers two volumes are lost. So no acknowledged write may be lost, no two servers may differ,
+//! whichever servers run, and the other two can serve.
 
 #![allow(
     clippy::unwrap_used,

@@ -19,7 +19,7 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason, mesh, preflight},
     mutation::broken,
     preflight::{NetworkProblem, Preflight, PreflightReport, ProblemKind, ServerName},
-    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    zookeeper::{Ensemble, Role, Server},
 };
 
 /// Most problems that a message names.
@@ -77,7 +77,7 @@ impl Inputs<'_> {
     ) -> serde_json::Result<(Target, NetworkCheck)> {
         let list = &overrides.ensemble;
         let joins = target.schedule.iter().any(|scheduled| !is_listed(list, &scheduled.cluster));
-        if list.servers.is_empty() || !matches!(list.phase, EnsemblePhase::Running | EnsemblePhase::Formed) || !joins {
+        if list.servers.is_empty() || !list.phase.admits_clusters() || !joins {
             return Ok((target, NetworkCheck::default()));
         }
         let takes_part = |cluster: &&String| !is_listed(list, cluster) || self.is_reachable(cluster);

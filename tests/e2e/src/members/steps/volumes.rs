@@ -27,7 +27,7 @@ const BY_MOUNT: &str = "576Mi";
 /// The most that the class allows, and a size above it.
 const LIMIT: &str = "640Mi";
 const ABOVE: &str = "704Mi";
-/// The longest growth of three volumes, each of which waits two minutes for the kubelet and then for a restart.
+/// The longest growth of three volumes. Each volume waits two minutes for the kubelet, and then for a restart of its server.
 const PATIENCE: Duration = Duration::from_secs(1200);
 const PACE: Duration = Duration::from_millis(250);
 

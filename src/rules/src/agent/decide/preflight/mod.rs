@@ -19,7 +19,7 @@ use mczk_api::{
     ZooKeeper,
     contract::{labels::KARMADA_MANAGED_LABEL, mesh::remedy, preflight::is_intact},
     preflight::{Preflight, PreflightReport},
-    zookeeper::{Ensemble, EnsemblePhase},
+    zookeeper::Ensemble,
 };
 
 /// Most clusters that a message names.
@@ -127,8 +127,7 @@ fn wanted(observation: &Observation) -> Wanted<'_> {
     let is_known = accepted.is_some_and(|list| list.incarnation.as_ref() == Some(&request.incarnation));
     let list = &object.spec.ensemble;
     let is_first = *list == Ensemble::default() && object.spec.cluster.is_none() && !is_known;
-    let runs = matches!(list.phase, EnsemblePhase::Running | EnsemblePhase::Formed);
-    let joins = runs && list.incarnation.as_ref() == Some(&request.incarnation);
+    let joins = list.phase.admits_clusters() && list.incarnation.as_ref() == Some(&request.incarnation);
     if !(is_first || joins && !observation.has_server_named_in(request)) || !is_governed(object) {
         return Wanted::Nothing;
     }

@@ -17,7 +17,7 @@ use crate::{
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},
     preflight::{NetworkProblem, ProblemKind, ServerName},
-    zookeeper::{Role, ZooKeeperStatus},
+    zookeeper::{EnsemblePhase, Role, ZooKeeperStatus},
 };
 
 fn requested() -> Preflight {
