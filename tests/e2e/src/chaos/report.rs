@@ -113,9 +113,25 @@ pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Durat
     text
 }
 
+/// Tries after which an operation must have been possible once.
+const TRIES: usize = 5;
+
+/// The operations that were tried often and never possible: the run shows nothing of them.
+#[must_use]
+pub fn never_applied(kinds: &BTreeMap<Kind, (usize, usize)>) -> Vec<String> {
+    let never = kinds.iter().filter(|(_, (applied, skipped))| *applied == 0 && *skipped >= TRIES);
+    never.map(|(kind, _)| kind.name()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_is_never_possible_is_noticed() {
+        let kinds = [(Kind::KillLeader, (1, 9)), (Kind::DeleteLogs, (0, 5)), (Kind::SwapVolumes, (0, 4))];
+        assert_eq!(never_applied(&kinds.into_iter().collect()), ["delete-logs"]);
+    }
 
     #[test]
     fn rows_are_aligned_and_summed() {

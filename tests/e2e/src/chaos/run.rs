@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::{
     checks::{Acknowledged, Failure, Writers},
@@ -80,7 +80,11 @@ pub async fn run(options: ChaosOptions) -> Result<()> {
     let members = Members::new(&federation, begun, false);
     let record = Record::new(&federation.folder.join("operations.txt"))?;
     let mut results = Results { begun: Instant::now(), rows: Vec::new(), kinds: BTreeMap::new() };
-    let result = rounds(&members, &options, &record, &mut results).await;
+    let result = rounds(&members, &options, &record, &mut results).await.and_then(|()| {
+        let never = report::never_applied(&results.kinds);
+        ensure!(never.is_empty(), "these operations were never possible, see the operations: {}", never.join(", "));
+        Ok(())
+    });
     drop(results);
     let folder = federation.folder.clone();
     let result = match result {

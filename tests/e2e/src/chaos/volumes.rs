@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
+use mczk_rules::server::volume_age::Generations;
 use serde::Deserialize;
 use tokio::time::sleep;
 
@@ -17,14 +18,6 @@ use super::{
     world::{VOTERS, World},
 };
 use crate::{members::Server, programs};
-
-/// The part of `generations.json` that tells the age of a volume.
-#[derive(Deserialize)]
-struct Generations {
-    own: i64,
-    held: i64,
-    known: BTreeMap<i32, i64>,
-}
 
 /// The part of `owner.json` that names the server.
 #[derive(Deserialize)]
@@ -75,6 +68,8 @@ impl World<'_> {
         let Generations { held, .. } = read(&volume, "generations.json")?;
         let folder = volume.join("active/data/version-2");
         let end = numbered(&folder, "snapshot.")?.into_keys().last().unwrap_or_default();
+        let in_logs = held.logs.iter().map(|(_, last)| *last).max().unwrap_or_default();
+        let held = held.applied.max(held.snapshot).max(in_logs);
         ensure!(end < held, "the snapshots end at 0x{end:x}, and the volume is known to hold 0x{held:x}");
         for log in numbered(&folder, "log.")?.into_values() {
             fs::remove_file(log)?;
