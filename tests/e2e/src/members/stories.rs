@@ -163,7 +163,7 @@ pub const MOVE: Story = Story {
     two_nodes: &[],
     voters: 3,
     storage: spec::FOLDERS,
-    steps: &[changes::FORMS, sizes::MOVE, sizes::IMPORT, sizes::LOGS, sizes::DELETION],
+    steps: &[changes::FORMS, sizes::MOVE, network::NARROW_PATH, sizes::IMPORT, sizes::LOGS, sizes::DELETION],
 };
 
 /// Pauses of writes.

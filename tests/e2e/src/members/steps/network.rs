@@ -5,19 +5,35 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use mczk_api::MultiClusterZooKeeper;
 use serde_json::json;
+use zookeeper_client::{Acls, CreateMode};
 
 use super::{NAME, PATIENCE, Step, StoryContext, records};
-use crate::{members::spec, scene::ensemble};
+use crate::{
+    members::{spec, writer::connect},
+    patience::wait_for,
+    scene::ensemble,
+};
 
 /// The table of nftables.
 const TABLE: &str = "mczk_preflight";
 /// How long nothing of a server may exist after the status has named the problem.
 const CLOSED: Duration = Duration::from_secs(15);
+/// The data of the narrow path: the leader's cluster reports 64 MiB, so it needs 1.1 MiB a second.
+const LARGE: (i32, usize) = (40, 900_000);
+/// What a narrow path carries.
+const NARROW: &str = "chain forward {\n type filter hook forward priority 0; policy accept;\n \
+                      tcp sport 2888 limit rate over 128 kbytes/second burst 64 kbytes drop\n }";
 
 pub const BROKEN_NETWORK: Step = step!(
     "broken-network",
     broken_network,
     "a missing name, a wrong cluster id and a blocked port each keep every server from starting, and the status names the pair"
+);
+
+pub const NARROW_PATH: Step = step!(
+    "narrow-path",
+    narrow_path,
+    "no voter moves to clusters that could not copy the snapshot in time; once the path is wider, all move"
 );
 
 /// The problem of a pair in the message of `Progressing`, as in `m1 to m2: zoo-abc123-0.m2... port 3888: TimedOut`:
@@ -74,6 +90,51 @@ impl StoryContext<'_> {
         self.end_incarnation().await?;
         self.members.delete(&self.scene, NAME, PATIENCE).await?;
         Ok(())
+    }
+
+    async fn narrow_path(&mut self) -> Result<()> {
+        let client = connect(&self.addresses().await?.join(",")).await?;
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        for number in 0..LARGE.0 {
+            client.create(&format!("/large-{number}"), &vec![1; LARGE.1], &options).await?;
+        }
+        wait_for("a cluster reports the size of the data", PATIENCE, || async {
+            let objects = self.scene.in_members(NAME).await?;
+            let sizes = objects.into_values().filter_map(|object| object.status?.snapshot_bytes);
+            ensure!(sizes.max() > Some(32 << 20), "no cluster reports that much");
+            Ok(())
+        })
+        .await?;
+        let narrow = self.without_servers().into_iter().next().context("every cluster has servers")?;
+        self.on_nodes_of(Some(&narrow), &format!("printf '%s' 'table inet {TABLE} {{\n {NARROW}\n }}\n' | nft -f -"))
+            .await?;
+        let held = self.held_by(&narrow).await;
+        self.on_nodes_of(Some(&narrow), &format!("nft delete table inet {TABLE}")).await?;
+        let (others, generation) = held?;
+        self.members.report("the path is wide again");
+        self.moved(others, generation).await
+    }
+
+    /// Declares a move, and checks that it does not begin while the status names the narrow path of a cluster.
+    async fn held_by(&mut self, narrow: &str) -> Result<(Vec<String>, i64)> {
+        let moves = self.move_away().await?;
+        let problem = |object: &MultiClusterZooKeeper| {
+            let conditions = &object.status.as_ref()?.conditions;
+            let message = &conditions.iter().find(|c| c.type_ == "Progressing" && c.reason == "NetworkBroken")?.message;
+            let (_, parts) = message.split_once("do not reach each other: ")?;
+            let is_named = |part: &&str| part.starts_with(&format!("{narrow} to ")) && part.contains(": TooSlow (");
+            parts.split("; ").find(is_named).map(str::to_owned)
+        };
+        let object = self.members.until(&self.scene, NAME, PATIENCE, |object| problem(object).is_some()).await?;
+        self.members.report(&problem(&object).unwrap_or_default());
+        let begun = Instant::now();
+        while begun.elapsed() < CLOSED {
+            let servers = self.pods().servers().await?;
+            let early = servers.iter().find(|server| moves.0.contains(&server.cluster));
+            ensure!(early.is_none(), "{} exists", early.map(ToString::to_string).unwrap_or_default());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(moves)
     }
 
     /// Waits until the status names the problem, and checks for a while that nothing of a server exists.

@@ -50,14 +50,30 @@ impl StoryContext<'_> {
     }
 
     async fn moves(&mut self) -> Result<()> {
-        let begun = Instant::now();
+        let (others, generation) = self.move_away().await?;
+        self.moved(others, generation).await
+    }
+
+    /// The clusters that are not in the placement.
+    pub(super) fn without_servers(&self) -> Vec<String> {
         let all = self.members.federation.members.keys();
-        let others: Vec<String> = all.filter(|name| !self.clusters.contains(name)).cloned().collect();
+        all.filter(|name| !self.clusters.contains(name)).cloned().collect()
+    }
+
+    /// Declares the clusters without servers as the placement; returns them, and the generation.
+    pub(super) async fn move_away(&mut self) -> Result<(Vec<String>, i64)> {
+        let others = self.without_servers();
         // The last step compares also the logs of servers that leave.
         self.gather()?;
         self.volumes += self.voters;
         let generation =
             self.declare(json!({ "placement": { "clusterAffinity": { "clusterNames": others } } })).await?;
+        Ok((others, generation))
+    }
+
+    /// Waits until all voters have moved there.
+    pub(super) async fn moved(&mut self, others: Vec<String>, generation: i64) -> Result<()> {
+        let begun = Instant::now();
         self.rolled_out(generation, |_| {}).await?;
         let used: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
         ensure!(used == others.iter().cloned().collect(), "servers run in {used:?}");
@@ -68,9 +84,7 @@ impl StoryContext<'_> {
     }
 
     async fn imported(&mut self) -> Result<()> {
-        let all = self.members.federation.members.keys();
-        let without =
-            all.into_iter().find(|name| !self.clusters.contains(name)).context("every cluster has servers")?;
+        let without = &self.without_servers().into_iter().next().context("every cluster has servers")?;
         let generation = self.declare(json!({ "network": { "importClusters": [without] } })).await?;
         self.rolled_out(generation, |_| {}).await?;
         let line = format!(
