@@ -22,6 +22,7 @@ use crate::{
 };
 use mczk_api::{
     contract::{
+        conditions::Reason,
         former_incarnations::{FormerIncarnations, is_incarnation},
         labels::{ADOPT, DECLARE_OVER},
     },
@@ -180,11 +181,17 @@ fn own(status: &MultiClusterZooKeeperStatus) -> Option<&str> {
     Some(ensemble.incarnation.as_str()).filter(|id| !id.is_empty())
 }
 
-/// Whether the ensemble may continue an incarnation.
+/// True if the operator stopped because the control plane is older than the servers: its message names the incarnation that
+/// lives, and the own one may be over.
+fn is_outdated(status: &MultiClusterZooKeeperStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.reason == Reason::NewerServerList.as_str())
+}
+
+/// Whether the ensemble may continue an incarnation. The operator compares it with what agents report.
 fn adopted(object: &DynamicObject, status: &MultiClusterZooKeeperStatus, incarnation: &str) -> Result<(), String> {
     let life = FormerIncarnations::of(object.annotations());
     match own(status) {
-        Some(own) if own != incarnation => Err(format!(
+        Some(own) if own != incarnation && !is_outdated(status) => Err(format!(
             "it has servers of incarnation {own} already. Only an ensemble without servers can continue another incarnation"
         )),
         _ if life.over.contains(incarnation) => {
@@ -225,25 +232,32 @@ mod tests {
         .unwrap()
     }
 
-    fn status(voters: &[i32]) -> MultiClusterZooKeeperStatus {
+    fn status(voters: &[i32], reason: Reason) -> MultiClusterZooKeeperStatus {
         let cluster = json!({ "name": "m1", "desired": 1, "voters": voters, "ready": true });
+        let progressing = json!({
+            "type": "Progressing", "status": "False", "reason": reason.as_str(), "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"
+        });
         serde_json::from_value(json!({
-            "ensemble": { "incarnation": "new111", "epoch": 1, "hash": "h", "formed": true }, "clusters": [cluster], "records": []
+            "ensemble": { "incarnation": "new111", "epoch": 1, "hash": "h", "formed": true }, "clusters": [cluster], "records": [],
+            "conditions": [progressing]
         }))
         .unwrap()
     }
 
     #[rstest]
-    #[case::no_servers(json!({}), &[], None)]
-    #[case::repeated(json!({ ADOPT: "old111" }), &[], None)]
-    #[case::servers(json!({}), &[1], Some("servers of incarnation new111 already"))]
-    #[case::over(json!({ DECLARE_OVER: "old111" }), &[], Some("says that old111 is over"))]
+    #[case::no_servers(json!({}), &[], Reason::Done, None)]
+    #[case::repeated(json!({ ADOPT: "old111" }), &[], Reason::Done, None)]
+    #[case::servers(json!({}), &[1], Reason::Done, Some("servers of incarnation new111 already"))]
+    #[case::restored_with_servers(json!({}), &[1], Reason::NewerServerList, None)]
+    #[case::over(json!({ DECLARE_OVER: "old111" }), &[], Reason::Done, Some("says that old111 is over"))]
     fn an_ensemble_without_servers_can_continue_an_incarnation(
         #[case] annotations: Value,
         #[case] voters: &[i32],
+        #[case] reason: Reason,
         #[case] refused: Option<&str>,
     ) {
-        let outcome = adopted(&object(&annotations), &status(voters), "old111");
+        let outcome = adopted(&object(&annotations), &status(voters, reason), "old111");
         assert_eq!(outcome.is_err(), refused.is_some());
         assert!(outcome.err().unwrap_or_default().contains(refused.unwrap_or_default()));
     }
@@ -258,7 +272,7 @@ mod tests {
         #[case] voters: &[i32],
         #[case] expected: Result<&str, &str>,
     ) {
-        match (declared(&object(&annotations), &status(voters), &["old111".to_owned()]), expected) {
+        match (declared(&object(&annotations), &status(voters, Reason::Done), &["old111".to_owned()]), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected),
             (Err(why), Err(expected)) => assert!(why.contains(expected), "{why}"),
             (outcome, _) => panic!("{outcome:?}"),
@@ -267,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_ensemble_does_not_declare_its_own_servers_over() {
-        let refused = declared(&object(&json!({})), &status(&[1]), &["new111".to_owned()]).unwrap_err();
+        let refused = declared(&object(&json!({})), &status(&[1], Reason::Done), &["new111".to_owned()]).unwrap_err();
         assert!(refused.contains("delete the MultiClusterZooKeeper"), "{refused}");
     }
 }
