@@ -10,8 +10,8 @@ is refused here. A server of mczk also checks values, and does not start ZooKeep
 `*` stands for all names that begin so.
 
 `zooCfg` takes only names of this page, because ZooKeeper ignores a name that it does not know. Each setting has one place,
-because `zoo.cfg` wins over a flag. Only a property of a plug-in, or of a later version of ZooKeeper, can stand in
-`jvmFlags`, as `-Dzookeeper.NAME=VALUE`. Other flags of Java may stand there too, each with its value in one entry. Files
+the column *field*, because `zoo.cfg` wins over a flag. A whole name counts before one with `*`. `jvmFlags` also takes
+properties of plug-ins and of later versions of ZooKeeper, as `-Dzookeeper.NAME=VALUE`. Other flags of Java may stand there too, each with its value in one entry. Files
 of flags, other programs and `OnOutOfMemoryError` are refused. The same rules hold for `JAVA_TOOL_OPTIONS`, `JDK_JAVA_OPTIONS` and `_JAVA_OPTIONS` in the environment of the image.";
 
 const SECTIONS: [(SettingUse, &str, &str); 3] = [

@@ -12,7 +12,7 @@ pub enum PreflightMode {
     /// server.
     #[default]
     Required,
-    /// Servers start without a check.
+    /// Servers start, and clusters join, without a check.
     Skip,
 }
 

@@ -53,17 +53,19 @@ pub(crate) async fn apply(
     let lacks_certificates = snapshot.observation.lacks_client_certificates(list);
     let stays = |object: &&Object| {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
-        decision.keeps_clients && source.is_for_clients(object)
+        (decision.keeps_clients && source.is_for_clients(object))
             || lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live))
     };
     let due: Vec<&Object> = wanted.iter().filter(|object| !stays(object)).collect();
     let (wrote, mut foreign) = write_all(snapshot, context, due).await?;
     // Only applications read this ConfigMap: the servers do not need it.
     foreign.remove(&format!("{} {}", Kind::ConfigMap.name(), source.clients()));
-    // Those of a probe come before.
+    // The probe has stored its own in this pass.
     let probes = decision.probes.incarnation.is_some();
     context.remember(key, |memory| {
-        memory.foreign.retain(|_| probes);
+        if !probes {
+            memory.foreign.clear();
+        }
         memory.foreign.extend(foreign);
     });
     let removed = remove_surplus(snapshot, &source, &wanted, context).await?;

@@ -264,10 +264,10 @@ reasons! {
     /// An object of a name that mczk needs exists and does not belong to mczk.
     NameConflict, Ready = False, Progressing = False, Blocked = True;
         Do("Delete or rename the object named, or declare the ensemble under another name");
-    /// Karmada's schedule has other numbers of voters than the operator decided, or a cluster that is not Ready gives another
-    /// one a majority.
+    /// Karmada's schedule has other numbers of voters than the operator decided, or gives one cluster a majority because
+    /// another one is not Ready.
     OtherDivision, Scheduled = False;
-        Do("Wait until the cluster that the message names is Ready in Karmada, or remove it from `spec.placement`");
+        Do("Do what the message says: wait for the cluster that it names, or remove it from `spec.placement`");
     /// Karmada propagates nothing in the namespace of the object.
     ReservedNamespace, Ready = False, Progressing = False; Do("Create the object in another namespace");
     /// This version of mczk does not understand the object.
@@ -433,7 +433,7 @@ reasons! {
         Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
     /// The agent deletes the claim and the pod of a server, so that it gets an empty volume.
     ReplacingVolume, Replacing = True; Do("Wait: the server returns under a new id");
-    /// The agent does not delete the volume, because no other majority serves, another server lacks a volume, or another
+    /// The agent does not delete the volume, because no majority serves without the server, another server lacks a volume, or another
     /// agent holds the restart lock.
     ReplacementWaits, Replacing = True;
         Do("Do what the message says, or wait. Remove the annotation `mczk.io/replace-volume` to keep the volume");

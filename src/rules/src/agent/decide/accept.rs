@@ -29,8 +29,8 @@ pub enum Acceptance {
     /// The agent applies the spec.
     Accepted,
     /// The spec is not assigned to this cluster: the rollout has not reached it, the control plane lost the cluster spec, or it
-    /// was restored from a copy that is older than the accepted spec or than its incarnation. Only the membership follows the server list: see
-    /// `list_counts`.
+    /// was restored from a copy that is older than the accepted spec or than its incarnation. Only the membership follows the
+    /// server list: see `list_counts`.
     NotAssigned,
     /// The agent refuses the spec for this reason. Nothing changes.
     Refused(String),
@@ -181,7 +181,7 @@ fn list_is_intact(stored: &Value) -> bool {
 }
 
 /// The newest server list of one incarnation, of the delivered ones and those that servers report. The first delivered list
-/// determines the incarnation.
+/// determines the incarnation. They come in this order: the declared one, then the accepted one.
 #[must_use]
 pub fn newest<'a>(
     delivered: impl IntoIterator<Item = &'a Ensemble>,

@@ -95,7 +95,7 @@ fn grows(ensemble: &LocalEnsemble<'_>, claim: &Claim) -> String {
 pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
     let class = claim.size.class.as_deref().unwrap_or_default();
     let message = format!(
-        "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No further volume changes until then. Set \
+        "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No volume changes before the API server accepts the size. Set \
          allowVolumeExpansion in storage class {class} if its driver can grow volumes, or correct what the message names. \
          Otherwise lower the size again, or move the servers to a cluster whose class can",
         claim.name

@@ -4,9 +4,9 @@
 //! a majority follow, both of the configuration before the step and of the one after it. A server with the restart lock does
 //! not count after the step: it may be about to stop, or to lose its volume. The order is:
 //!
-//! 1. Dead voters that leave: those that the agent does not see follow, if the leader does not count more voters than it sees. They
-//!    leave if the majority is smaller without all of them (the gain rule). Otherwise their departure
-//!    brings nothing yet, and one that returns can still vote.
+//! 1. Dead voters that leave, if the majority is smaller without all of them (the gain rule). A voter is dead if the agent
+//!    does not see it follow, and the leader counts no more voters than the agent sees. Otherwise their departure brings
+//!    nothing yet, and one that returns can still vote.
 //! 2. Servers that join and follow.
 //! 3. Voters that leave, the dead ones first. Those of a cluster that leaves as a whole stay while the ensemble has no more
 //!    voters than the list names (the floor).
