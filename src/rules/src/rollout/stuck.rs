@@ -12,7 +12,7 @@ use mczk_api::{
     },
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus, Rollout},
     mutation::broken,
-    zookeeper::ZooKeeperStatus,
+    zookeeper::{ZooKeeperSpec, ZooKeeperStatus},
 };
 
 /// Default of `rollout.progressDeadlineSeconds`.
@@ -134,12 +134,15 @@ pub(super) fn half_changed<'a>(
     overrides: &Overrides,
 ) -> Option<&'a String> {
     last.current_state.pending.iter().find(|cluster| {
-        let spec = overrides.cluster_specs.get(*cluster);
         let report = reports.get(*cluster);
-        // Without a spec in the policy, its agent may apply the one that it has observed.
-        let completed = report.and_then(|report| report.status.as_ref()).map_or(spec.is_none(), |status| {
-            status.completed_spec_hash == *spec.map_or(&status.observed_spec_hash, |spec| &spec.spec_hash)
-        });
-        report.is_none_or(|report| !report.reachable) && !completed
+        let status = report.and_then(|report| report.status.as_ref());
+        report.is_none_or(|report| !report.reachable) && !has_completed(overrides.cluster_specs.get(*cluster), status)
     })
+}
+
+/// True if an agent has completed its spec: that of the policy, else the one that it observed last. Without either it has none.
+fn has_completed(spec: Option<&ZooKeeperSpec>, status: Option<&ZooKeeperStatus>) -> bool {
+    let Some(status) = status else { return spec.is_none() };
+    let assigned = spec.map_or(&status.observed_spec_hash, |spec| &spec.spec_hash);
+    status.completed_spec_hash == *assigned
 }

@@ -388,6 +388,24 @@ fn a_cluster_that_waits_beside_a_dead_voter_yields_to_one_that_brings_a_server()
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m4=zoo:2");
 }
 
+/// The policy lost the specs of a rollout, and a cluster all its objects. The agent of the deploying cluster restarts nothing
+/// beside the dead voter, which only a spec brings back.
+#[test]
+fn a_cluster_that_waits_yields_to_one_that_lost_its_servers_and_its_spec() {
+    let mut world = half_way(&json!({}));
+    world.observed.overrides = None;
+    world.pass();
+    assert!(!world.overrides().cluster_specs.contains_key("m3"), "{}", world.images());
+    world.running.retain(|(cluster, _), _| cluster != "m3");
+    *world.report("m3") = json!({});
+    passes(&mut world, 3);
+    assert_eq!(world.state(), "Deploying m2|m3|m1", "{}", world.message("Progressing"));
+    world.run_agents();
+    world.stopped_agents.clear();
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
 /// The voters of a cluster that leaves as a whole stay until others have joined. A shrinking cluster, which waits for every
 /// voter that leaves, lets other clusters grow.
 #[test]
@@ -408,7 +426,7 @@ fn a_cluster_that_shrinks_lets_others_grow() {
 /// Karmada writes the version of the control plane, so a definition that serves the newer one alone takes no export.
 #[test]
 fn a_cluster_that_serves_exports_in_a_newer_version_alone_is_named_with_its_remedy() {
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     let kinds = world.observed.clusters.iter_mut().filter(|cluster| cluster.name() == "m2");
     for enablement in kinds.flat_map(|cluster| &mut cluster.status.api_enablements) {
         enablement.group_version = enablement.group_version.replace("x-k8s.io/v1alpha1", "x-k8s.io/v1beta1");

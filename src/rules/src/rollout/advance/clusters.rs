@@ -94,7 +94,9 @@ impl Inputs<'_> {
         let deployment = self.deploy(cluster, last, schedule, draft)?;
         let spec = deployment.spec.as_ref().or_else(|| overrides.cluster_specs.get(cluster));
         let waits = deployment.waits.is_some()
-            && (self.restarts_wait_for_joiners(cluster, overrides) || self.waits_for_joiners(cluster, spec, overrides));
+            && (self.restarts_wait_for_joiners(cluster, overrides)
+                || self.waits_for_joiners(cluster, spec, overrides)
+                || self.awaits_lost_servers(cluster, last, overrides));
         let joiner = if waits && may_yield { self.next_joiner(last, overrides) } else { None };
         let grown = if waits && joiner.is_none() { self.grown_pending(last, overrides)? } else { None };
         let cluster = cluster.to_owned();

@@ -50,7 +50,7 @@ impl Inputs<'_> {
     }
 
     /// True if the rollout continues without clusters that Karmada does not reach.
-    pub(super) fn continues(&self) -> bool {
+    pub(super) fn leaves_out_unreachable(&self) -> bool {
         self.known.rollout.on_failure == Some(OnFailure::Continue)
     }
 

@@ -78,10 +78,10 @@ impl Inputs<'_> {
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
     fn without_first(&self, last: &Record) -> RecordChange {
         let Some(absent) = last.current_state.pending.first() else { return Move::Stop.into() };
-        if self.continues() && !last.current_state.completed.is_empty() {
+        if self.leaves_out_unreachable() && !last.current_state.completed.is_empty() {
             return Move::LeaveOut(absent.clone()).into();
         }
-        let advice = if self.continues() {
+        let advice = if self.leaves_out_unreachable() {
             "No cluster of the record is complete yet, and rollout.onFailure leaves out no cluster before one is"
         } else {
             "To continue without it, set rollout.onFailure to Continue"

@@ -49,7 +49,7 @@ enum Checked {
 pub(super) struct NetworkCheck {
     /// The check that agents make.
     pub(super) request: Option<Preflight>,
-    /// Why no server starts.
+    /// Why no server starts, or no cluster joins.
     pub(super) cause: Option<Cause>,
 }
 
@@ -83,12 +83,14 @@ impl Inputs<'_> {
         let takes_part = |cluster: &&String| !is_listed(list, cluster) || self.is_reachable(cluster);
         let clusters = target.schedule.iter().map(|scheduled| &scheduled.cluster).filter(takes_part);
         let name = |cluster: &String| {
-            // The first server of a cluster that joins does not run yet.
-            let planned = target.servers.iter().filter(|_| is_listed(list, cluster));
-            // Servers that have left the list stay until the turn of their cluster.
-            let existing = if is_listed(list, cluster) { self.existing_voters(cluster, overrides) } else { 0 };
-            let listed = next_ordinal(cluster, list.servers.iter().chain(planned));
-            self.name(cluster, listed.max((existing > 0).then_some(existing)))
+            // No server of a cluster that joins runs yet: its first name is free.
+            if !is_listed(list, cluster) {
+                return self.name(cluster, None);
+            }
+            // Ordinals have no gaps. Servers that have left the list stay until the rollout reaches their cluster.
+            let next = next_ordinal(cluster, list.servers.iter().chain(&target.servers))
+                .max(self.existing_voters(cluster, overrides));
+            self.name(cluster, Some(next).filter(|next| *next > 0))
         };
         let checked = self.check(clusters.map(name).collect(), self.needed_rate(), JOINS)?;
         let target = if checked.cause.is_some() { target.without_changes(list) } else { target };
@@ -150,9 +152,9 @@ impl Inputs<'_> {
 }
 
 /// The ordinal after those of these voters in a cluster.
-fn next_ordinal<'a>(cluster: &str, servers: impl Iterator<Item = &'a Server>) -> Option<i32> {
+fn next_ordinal<'a>(cluster: &str, servers: impl Iterator<Item = &'a Server>) -> i32 {
     let voters = servers.filter(|server| server.cluster == cluster && server.role == Role::Voter);
-    voters.map(|server| server.ordinal + 1).max()
+    voters.map(|server| server.ordinal + 1).max().unwrap_or(0)
 }
 
 /// True if a server list has servers in a cluster.

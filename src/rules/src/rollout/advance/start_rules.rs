@@ -5,7 +5,7 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason, server_list::majority},
     multiclusterzookeeper::Record,
     mutation::broken,
-    zookeeper::{Role, ZooKeeperSpec},
+    zookeeper::{EnsemblePhase, Role, ZooKeeperSpec},
 };
 
 impl Inputs<'_> {
@@ -130,6 +130,19 @@ impl Inputs<'_> {
             && self.quorum.formed
             && !broken!(NoJoinersFirst)
             && !self.is_paused()
+    }
+
+    /// True if a pending cluster lost its servers, and the policy its spec: only a spec brings its voters back, and agents
+    /// restart no server before. A cluster without servers yields to no other one, or two would yield for ever.
+    pub(super) fn awaits_lost_servers(&self, cluster: &str, last: &Record, overrides: &Overrides) -> bool {
+        let votes = |name: &str| listed_voters(name, overrides).any(|id| self.quorum.voters.contains(&id));
+        let is_lost =
+            |name: &str| self.has_no_servers(name) && votes(name) && !overrides.cluster_specs.contains_key(name);
+        overrides.ensemble.phase == EnsemblePhase::Running
+            && !self.is_paused()
+            && !self.has_no_servers(cluster)
+            && !broken!(NoJoinersFirst)
+            && last.current_state.pending.iter().any(|name| is_lost(name))
     }
 
     /// True if the agent of a serving cluster restarts no voter before others have joined: the ensemble has one or two voters,
