@@ -101,6 +101,55 @@ fn the_first_server_waits_for_every_report(#[case] report: Value, #[case] reache
     );
 }
 
+/// The scheduler gives no voter to the cluster where the former servers live, so it would have no object to report with.
+#[rstest]
+#[case::lives(json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] }), &[], "False IncarnationLives")]
+#[case::an_old_agent(json!({}), &[], "False RollingOut")]
+#[case::unreachable(json!({ "otherIncarnations": [] }), &["m4"], "False RollingOut")]
+#[case::nothing(json!({ "otherIncarnations": [] }), &[], "True Serving")]
+fn a_selected_cluster_without_voters_reports_first(
+    #[case] report: Value,
+    #[case] unreachable: &[&str],
+    #[case] ready: &str,
+) {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    *world.report("m4") = report;
+    world.unreachable(unreachable);
+    world.run();
+    assert_eq!(world.condition("Ready"), ready, "{}", world.message("Progressing"));
+    if ready == "True Serving" {
+        assert!(!world.images().contains("m4"), "{}", world.images());
+        return;
+    }
+    starts_nothing(&world);
+    assert!(world.message("Progressing").contains("m4"), "{}", world.message("Progressing"));
+    // The PropagationPolicy shows the survey too.
+    world.observed.overrides = None;
+    passes(&mut world);
+    starts_nothing(&world);
+    world.unreachable(&[]);
+    *world.report("m4") = json!({ "otherIncarnations": [] });
+    world.settle();
+    assert_eq!(world.condition("Ready"), "True Serving", "{}", world.message("Progressing"));
+}
+
+/// It lives where the scheduler gives no voter, and is adopted or over.
+#[rstest]
+#[case::over(DECLARE_OVER)]
+#[case::adopted(ADOPT)]
+fn the_survey_ends_with_the_answer_of_the_user(#[case] annotation: &str) {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    *world.report("m4") = json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] });
+    passes(&mut world);
+    starts_nothing(&world);
+    annotate(&mut world, annotation, "abc123");
+    passes(&mut world);
+    let waits_for_list = world.message("Progressing").contains("abc123");
+    assert_eq!((world.ids().is_empty(), waits_for_list), (annotation == ADOPT, annotation == ADOPT));
+}
+
 #[test]
 fn an_adopted_incarnation_continues_with_its_list_and_a_new_authority() {
     let (mut world, former) = lost(&json!({ "tls": { "quorum": true } }));

@@ -26,6 +26,10 @@ pub(super) struct ClusterSelection {
     /// True if the operator decided the voters of each cluster: they are the static weights of the placement.
     #[serde(default)]
     pub(super) divided: bool,
+    /// True if every selected cluster gets the object, so that its agent reports which incarnations live there. No server starts
+    /// before the operator has selected again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) surveys: bool,
 }
 
 impl ClusterSelection {
@@ -73,13 +77,19 @@ impl ClusterSelection {
         stored.and_then(StoredSelection::intact).filter(is_valid).or_else(|| {
             let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
+            let declared = object.spec.placement.as_ref();
+            let surveys = placement::duplicated(Some(&policy.spec.placement)) && !placement::duplicated(declared);
             // Another client may have edited the policy: only the clusters and the operator's weights count.
-            let divided = operator_divides(object.spec.placement.as_ref());
-            let stored = Self { hash, placement: policy.spec.placement.clone(), divided };
+            let divided = operator_divides(declared) && !surveys;
+            let stored = Self { hash, placement: policy.spec.placement.clone(), divided, surveys };
+            if surveys {
+                let placement = placement::for_survey(declared, stored.clusters());
+                return Some(Self { placement, ..stored }).filter(is_valid);
+            }
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
             let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
-            let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
+            let placement = placement::for_karmada(declared, &clusters);
             Some(Self { placement, ..stored }).filter(is_valid)
         })
     }

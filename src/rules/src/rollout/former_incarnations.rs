@@ -1,15 +1,17 @@
 //! S14: incarnations that lived under the ensemble's name before its object.
 //!
 //! If a user creates the objects of a lost control plane again, they have other uids, and so another incarnation. If its servers
-//! started, applications would find an empty tree under the same name. So the first server waits until each scheduled cluster
+//! started, applications would find an empty tree under the same name. So the first server waits until each selected cluster
 //! has reported that no other incarnation lives there, or the user has said what becomes of it: the ensemble continues it
-//! ([`ADOPT`]), or it is over ([`DECLARE_OVER`]).
+//! ([`ADOPT`]), or it is over ([`DECLARE_OVER`]). An agent reports only where it has the object, so clusters without voters get
+//! it too at first: the survey.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{
     known::Known,
     reported_list::{lists_ending, reported_lists},
+    steps::StepReport,
 };
 use mczk_api::{
     contract::{
@@ -47,9 +49,26 @@ impl Known<'_> {
         Some(Cause { reason: Reason::FormerIncarnationUnclear, message })
     }
 
+    /// Whether every selected cluster has reported which incarnations live there, before this one gets its first servers.
+    pub(in crate::rollout) fn survey(&self, selected: &[String]) -> StepReport {
+        let has_list = !self.newest_list().servers.is_empty() || self.reported_list.is_some();
+        if has_list || self.incarnation.formed || self.is_adopting() {
+            return StepReport::Done;
+        }
+        self.other_incarnations(selected.iter().map(String::as_str))
+    }
+
+    /// Whether another incarnation of the ensemble's name may live in these clusters (S14).
+    pub(in crate::rollout) fn other_incarnations<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> StepReport {
+        match self.unclear_declaration().or_else(|| self.other_lives()) {
+            Some(cause) => StepReport::Needs(cause),
+            None => StepReport::waits(self.unknown_lives(clusters)),
+        }
+    }
+
     /// Why no first server starts, and why the ensemble continues no former incarnation: another one lives. A stale report
     /// counts too.
-    pub(in crate::rollout) fn other_lives(&self) -> Option<Cause> {
+    fn other_lives(&self) -> Option<Cause> {
         let mut lives: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (cluster, report) in &self.reports {
             for (id, servers, volumes) in report.status.iter().flat_map(others) {
@@ -72,7 +91,7 @@ impl Known<'_> {
     }
 
     /// Why no first server starts: these clusters have not reported which incarnations live there.
-    pub(in crate::rollout) fn unknown_lives<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Option<Cause> {
+    fn unknown_lives<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Option<Cause> {
         let knows = |name: &str| {
             let fresh = self.reports.get(name).filter(|report| report.fresh());
             fresh.and_then(|report| report.status.as_ref()).is_some_and(|status| status.other_incarnations.is_some())
@@ -91,7 +110,7 @@ impl Known<'_> {
 
     /// True if the operator takes over the newest server list that agents report: it continues a former incarnation, or the
     /// control plane was restored from an older copy.
-    fn continues(&self) -> bool {
+    pub(in crate::rollout) fn takes_over_list(&self) -> bool {
         self.is_adopting() || self.is_restored()
     }
 
@@ -99,7 +118,7 @@ impl Known<'_> {
     /// the incarnation names. A leaving voter counts while ZooKeeper's configuration has it.
     pub(in crate::rollout) fn clusters_of_continued(&self) -> BTreeSet<String> {
         let voting: BTreeSet<i32> = self.reported_voters().collect();
-        let lists = || reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.continues());
+        let lists = || reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.takes_over_list());
         let votes = |server: &&Server| voting.is_empty() || voting.contains(&server.id);
         let servers =
             lists().flat_map(|list| &list.servers).chain(lists().flat_map(|list| &list.leaving).filter(votes));
@@ -115,7 +134,7 @@ impl Known<'_> {
         if let Some(cause) = self.superseded() {
             return Some(cause);
         }
-        if !self.continues() {
+        if !self.takes_over_list() {
             return None;
         }
         let id = &self.incarnation.id;

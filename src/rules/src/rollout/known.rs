@@ -256,7 +256,7 @@ fn concerned(content: &Overrides, status: &MultiClusterZooKeeperStatus) -> BTree
 fn selection_of(concerned: &BTreeSet<String>, object: &MultiClusterZooKeeper) -> ClusterSelection {
     let clusters: Vec<(String, i32)> = concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
     let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
-    ClusterSelection { hash: String::new(), placement, divided: false }
+    ClusterSelection { hash: String::new(), placement, divided: false, surveys: false }
 }
 
 fn is_released(policy: &PropagationPolicy, object: &MultiClusterZooKeeper) -> bool {
@@ -331,18 +331,18 @@ impl Known<'_> {
     /// True if the control plane was restored from an older copy: an agent reports a newer server list than status and
     /// OverridePolicy know.
     pub(in crate::rollout) fn is_restored(&self) -> bool {
-        let in_status = self.status_ensemble();
-        let status_is_outdated = in_status.is_some_and(|known| {
+        let in_status = |known: &EnsembleStatus| {
             is_outdated((Some(known.epoch), known.hash.as_ref()), &known.incarnation, &self.reports)
-        });
+        };
         let has_list = !self.overrides.ensemble.servers.is_empty();
+        let known = [has_list.then_some(self.is_outdated), self.status_ensemble().map(in_status)];
+        let known: Vec<bool> = known.into_iter().flatten().collect();
         // No incarnation is reported before the control plane knows it.
         let next_lives = self.incarnation.is_next && self.reported_list.is_some();
-        next_lives
-            || (self.is_outdated || !has_list && status_is_outdated) && (in_status.is_none() || status_is_outdated)
+        next_lives || !known.is_empty() && known.iter().all(|is_outdated| *is_outdated)
     }
 
-    /// The newest server list that anything knows, if the OverridePolicy has one.
+    /// The list of the OverridePolicy, or the reported one if that is newer.
     pub(in crate::rollout) fn newest_list(&self) -> &Ensemble {
         self.reported_list.as_ref().filter(|_| self.is_outdated).unwrap_or(&self.overrides.ensemble)
     }
@@ -397,7 +397,8 @@ impl Known<'_> {
         network.and_then(|network| network.preflight).unwrap_or_default() == PreflightMode::Required
     }
 
-    /// S6: true if no record is deploying, or the one that is cannot finish or is of an older copy of the control plane. Only then selection and template change.
+    /// S6: true if no record is deploying, or the one that is cannot finish or is of an older copy of the control plane.
+    /// Only then selection and template change.
     pub(in crate::rollout) fn record_allows_change(&self) -> bool {
         let is_over = self.stuck.is_some() || self.incarnation.is_next || self.is_restored();
         !self.is_deploying() || is_over || broken!(TemplateDuringRecord)

@@ -3,7 +3,10 @@
 //! Karmada 1.18.2 behaves like this. While no interpreter is registered, every count is 0 and every cluster is selected. An
 //! empty schedule and an eviction delete Works. A deleted Work deletes its object unless it preserves it.
 
-use mczk_api::{placement::Placement, zookeeper::ZooKeeperSpec};
+use mczk_api::{
+    placement::{Placement, ReplicaSchedulingType},
+    zookeeper::ZooKeeperSpec,
+};
 use mczk_rules::rollout::override_rules;
 use serde_json::{Value, json};
 
@@ -97,9 +100,18 @@ fn named(placement: &Placement, count: usize) -> Vec<usize> {
     (0..count).filter(is_named).filter(|c| !affinity.exclude_clusters.contains(&name(*c))).collect()
 }
 
+/// True if each cluster gets the whole number of replicas: the operator asks all agents.
+fn duplicates(placement: &Placement) -> bool {
+    let kind = placement.replica_scheduling.as_ref().and_then(|scheduling| scheduling.replica_scheduling_type);
+    kind == Some(ReplicaSchedulingType::Duplicated)
+}
+
 /// By static weights: whole shares first, then the remainder by weight. A cluster without replicas drops out, unless there are
 /// no replicas.
 fn divide(replicas: i32, candidates: &[usize], placement: &Placement) -> Vec<(usize, i32)> {
+    if duplicates(placement) {
+        return candidates.iter().map(|cluster| (*cluster, replicas)).collect();
+    }
     let preference = placement.replica_scheduling.as_ref().and_then(|s| s.weight_preference.as_ref());
     let weight = |cluster: usize| {
         let rules = preference.map_or(&[][..], |preference| &preference.static_weight_list);
@@ -134,7 +146,8 @@ pub fn settled(state: &State) -> bool {
         && binding.requirements
         && binding.replicas == template.object.get().spec.replicas
         && *binding.placement.get() == policy.get().spec.placement
-        && binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas
+        && (duplicates(binding.placement.get())
+            || binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas)
 }
 
 /// Renders one cluster's Work and applies it there, if Karmada reaches the cluster. `false` if nothing changes.

@@ -44,7 +44,7 @@ fn silent(world: &mut World) {
 /// Karmada completes the deletion of a Work only if it may overwrite the object, once it has removed its labels there.
 #[test]
 fn karmada_may_overwrite_the_object_of_each_cluster_that_has_reported() {
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     world.pass();
     let reported = world.observed.binding.clone();
     silent(&mut world);
@@ -166,7 +166,7 @@ fn the_binding_of_a_deleted_template_loses_its_protection() {
 #[case::kubernetes("kube-public", true)]
 #[case::of_a_user("karmada-zookeeper", false)]
 fn a_reserved_namespace_is_refused(#[case] namespace: &str, #[case] refused: bool) {
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     world.observed.object.metadata.namespace = Some(namespace.to_owned());
     world.pass();
     assert_eq!(world.condition("Ready") == "False ReservedNamespace", refused, "{}", world.condition("Ready"));

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn certificates_exist_before_the_template_that_names_them() {
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     world.observed.certificates.clear();
     for made in ["authority", "trust", "identity"] {
         let plan = world.pass();

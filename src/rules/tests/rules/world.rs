@@ -12,7 +12,7 @@ use mczk_api::{
     },
     karmada::{DELETION_PROTECTION, resource_binding::AggregatedStatusItem},
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-    placement::StaticClusterWeight,
+    placement::{Placement, ReplicaSchedulingType, StaticClusterWeight},
     zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
 };
 use mczk_rules::{
@@ -81,6 +81,17 @@ pub(crate) fn spec(more: &Value) -> Value {
     spec
 }
 
+/// What Karmada schedules for a survey: the whole number in every cluster.
+fn surveyed(object: &MultiClusterZooKeeper, placement: &Placement, replicas: i32) -> Option<Vec<(String, i32)>> {
+    let is_duplicated = |placement: &Placement| {
+        let scheduling = placement.replica_scheduling.as_ref();
+        scheduling.is_some_and(|s| s.replica_scheduling_type == Some(ReplicaSchedulingType::Duplicated))
+    };
+    let is_survey = is_duplicated(placement) && !object.spec.placement.as_ref().is_some_and(is_duplicated);
+    let clusters = placement.cluster_affinity.iter().flat_map(|affinity| affinity.cluster_names.clone());
+    is_survey.then(|| clusters.map(|name| (name, replicas)).collect())
+}
+
 /// A new image, which m1 is getting.
 pub(crate) fn rolling(more: &Value) -> World {
     let mut world = World::done(more);
@@ -92,8 +103,15 @@ pub(crate) fn rolling(more: &Value) -> World {
 }
 
 impl World {
-    /// The operator has written nothing yet. The scheduler places the five voters 2, 2, 1 over m1, m2, m3.
+    /// Every cluster has reported which incarnations live there, and the operator has not selected again yet.
     pub(crate) fn new(more: &Value) -> Self {
+        let mut world = Self::declared(more);
+        world.pass();
+        world
+    }
+
+    /// The operator has written nothing yet. The scheduler places the five voters 2, 2, 1 over m1, m2, m3.
+    pub(crate) fn declared(more: &Value) -> Self {
         let object: MultiClusterZooKeeper = serde_json::from_value(json!({
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
             "metadata": { "name": "zk", "namespace": "ns", "uid": "u1", "generation": 1, "finalizers": [OPERATOR_FINALIZER] },
@@ -285,20 +303,21 @@ impl World {
     fn schedule(&mut self) {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
         let name = self.observed.object.name_any();
+        let surveyed = surveyed(&self.observed.object, &policy.spec.placement, template.spec.replicas);
+        let placed = surveyed.as_ref().unwrap_or(&self.placed);
         let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
         let mut binding: mczk_api::karmada::resource_binding::ResourceBinding = serde_json::from_value(json!({
             "metadata": { "name": binding_name(&name), "generation": 1, "labels": { DELETION_PROTECTION: "Always" }, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
             "spec": {
                 "resource": { "kind": "ZooKeeper", "name": name, "uid": template.metadata.uid },
                 "replicas": template.spec.replicas, "replicaRequirements": {},
-                "clusters": self.placed.iter().map(|(name, count)| json!({ "name": name, "replicas": count })).collect::<Vec<_>>(),
+                "clusters": placed.iter().map(|(name, count)| json!({ "name": name, "replicas": count })).collect::<Vec<_>>(),
                 "placement": policy.spec.placement
             },
             "status": { "schedulerObservedGeneration": 1, "lastScheduledTime": "2026-01-01T00:00:00Z" }
         }))
         .unwrap();
-        binding.status.aggregated_status = self
-            .placed
+        binding.status.aggregated_status = placed
             .iter()
             .filter(|(_, count)| *count > 0)
             .map(|(name, _)| {

@@ -49,6 +49,31 @@ pub(super) async fn adopted(federation: &Federation) -> Result<()> {
     scene.one_after_the_other(NAME)
 }
 
+/// The former server is where the new object would get no voter, and so no object in the member cluster.
+pub(super) async fn adopted_elsewhere(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "elsewhere", Behaviour::default()).await?;
+    let only = federation.members.keys().next_back().context("there is no cluster")?;
+    let there = json!({ "placement": { "clusterAffinity": { "clusterNames": [only] } } });
+    scene.create(&ensemble(NAME, 1, &there)).await?;
+    scene.settled(NAME).await?;
+    let (pods, list) = (pods(&scene).await?, list(&scene).await?);
+    federation.rebuild_control_plane().await?;
+    let scene = again(&scene, "elsewhere").await?;
+    scene.create(&ensemble(NAME, 1, &json!({}))).await?;
+    let former = list.incarnation.clone().context("the list has no incarnation")?;
+    waits_for(&scene, &former).await?;
+    ensure!(self::pods(&scene).await? == pods, "servers started beside the former one");
+    scene.command(&["adopt", NAME, &former]).await?;
+    scene.settled(NAME).await?;
+    ensure!(self::pods(&scene).await? == pods, "pods were restarted");
+    wait_for("only the cluster with the server keeps the object", PATIENCE, || async {
+        let objects = scene.in_members(NAME).await?;
+        ensure!(objects.keys().eq([only]), "{:?} have it", objects.keys());
+        Ok(())
+    })
+    .await
+}
+
 pub(super) async fn declared_over(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "over", 5).await?;
     let former = list(&scene).await?.incarnation.context("the list has no incarnation")?;

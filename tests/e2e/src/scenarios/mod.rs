@@ -192,6 +192,11 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(
         Alone,
+        control_plane::adopted_elsewhere,
+        "Karmada's data are lost: an ensemble that gets no voter where the former server lives finds it"
+    ),
+    scenario!(
+        Alone,
         control_plane::declared_over,
         "Karmada's data are lost, and the former incarnation is declared over: another one begins, all volumes stay"
     ),

@@ -67,7 +67,8 @@ fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_
     if draft.steps.add(PlanStep::LostList, StepReport::needs(inputs.lost_list())) {
         return Ok((draft, false));
     }
-    if draft.steps.add(PlanStep::FormerIncarnations, inputs.other_incarnations(&target.schedule)) {
+    let scheduled = target.schedule.iter().map(|scheduled| scheduled.cluster.as_str());
+    if draft.steps.add(PlanStep::FormerIncarnations, inputs.known.other_incarnations(scheduled)) {
         return Ok((draft, false));
     }
     let checked = inputs.check_network(&target.schedule)?;
@@ -182,15 +183,6 @@ fn move_record(inputs: &Inputs<'_>, moves: Move, draft: &mut Draft) {
 }
 
 impl Inputs<'_> {
-    /// Whether another incarnation of the ensemble's name may live (S14).
-    fn other_incarnations(&self, schedule: &[Scheduled]) -> StepReport {
-        let Self { known, .. } = self;
-        match known.unclear_declaration().or_else(|| known.other_lives()) {
-            Some(cause) => StepReport::Needs(cause),
-            None => StepReport::waits(known.unknown_lives(schedule.iter().map(|s| s.cluster.as_str()))),
-        }
-    }
-
     /// Observers need a voter in their cluster, since the schedule places voters only.
     fn lonely_observers(&self, schedule: &[Scheduled]) -> Option<Cause> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
@@ -223,7 +215,7 @@ impl Inputs<'_> {
     /// record of its own when it is back.
     fn specs_change(&self, overrides: &Overrides) -> bool {
         self.desired.iter().any(|(cluster, desired)| {
-            let left_out = self.continues() && !self.is_reachable(cluster);
+            let left_out = self.leaves_out_unreachable() && !self.is_reachable(cluster);
             let current = overrides.cluster_specs.get(cluster).map(|spec| &spec.spec_hash);
             !left_out && current != Some(&desired.spec_hash)
         })

@@ -15,6 +15,7 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason},
     karmada::cluster::Cluster,
     mutation::broken,
+    placement::Placement,
     zookeeper::Role,
 };
 
@@ -40,7 +41,12 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
     let is_current = |current: &ClusterSelection| {
         let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
-        current.is_for(&hash, object) && is_usable && divides_as_adopted(known, current)
+        let is_right = if current.surveys {
+            current.hash == hash && known.survey(current.clusters()).is_open()
+        } else {
+            current.is_for(&hash, object) && divides_as_reported(known, current)
+        };
+        is_usable && is_right
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -48,24 +54,44 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     if current.is_some() && !may_change {
         return Ok(Choice { waits: true, ..kept });
     }
-    let clusters = match current.filter(|current| current.hash == hash && !again) {
+    let current = current.filter(|current| current.hash == hash && !again);
+    let clusters = match current {
         Some(current) => current.clusters().iter().filter(|name| !is_given_up(known, name)).cloned().collect(),
         None => match select(known) {
             Ok(clusters) => clusters,
             Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
         },
     };
-    let divided = placement::operator_divides(declared);
-    let clusters = with_voters(known, clusters);
-    let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
+    let is_surveyed = current.is_some_and(|current| !current.surveys);
+    let surveys = !is_surveyed && known.survey(&clusters).is_open();
+    let selection = divided(known, hash, clusters);
+    let selection = if surveys { with_survey(declared, selection) } else { selection };
     Ok(Choice { selection: Some(selection), ..kept })
 }
 
+/// The selection of these clusters, with the declared division.
+pub(super) fn divided(known: &Known<'_>, hash: String, clusters: Vec<String>) -> ClusterSelection {
+    let declared = known.object.spec.placement.as_ref();
+    let placement = placement::for_karmada(declared, &with_voters(known, clusters));
+    ClusterSelection { hash, placement, divided: placement::operator_divides(declared), surveys: false }
+}
+
+/// S14: the selection as a survey, if its division may give no object to a cluster, where another incarnation may live.
+fn with_survey(declared: Option<&Placement>, selection: ClusterSelection) -> ClusterSelection {
+    let voters = selection.voters();
+    let has_voters = |name: &String| voters.as_ref().is_some_and(|voters| voters.contains_key(name.as_str()));
+    if placement::duplicated(declared) || selection.clusters().iter().all(has_voters) {
+        return selection;
+    }
+    let placement = placement::for_survey(declared, selection.clusters());
+    ClusterSelection { placement, divided: false, surveys: true, ..selection }
+}
+
 /// False if the operator takes a reported server list over, and divided the voters before it knew where they are.
-fn divides_as_adopted(known: &Known<'_>, current: &ClusterSelection) -> bool {
-    let adopted = known.reported_list.as_ref().filter(|_| known.is_adopting() || known.is_restored());
+fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection) -> bool {
+    let reported = known.reported_list.as_ref().filter(|_| known.takes_over_list());
     let divided = with_voters(known, current.clusters().to_vec());
-    adopted.is_none()
+    reported.is_none()
         || current
             .voters()
             .is_none_or(|voters| divided.iter().all(|(name, count)| voters.get(name.as_str()) == Some(count)))

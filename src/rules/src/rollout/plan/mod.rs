@@ -107,6 +107,9 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
 
     let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;
     steps.add(PlanStep::Template, template.report(choice.waits));
+    if selection.surveys {
+        steps.add(PlanStep::FormerIncarnations, known.survey(selection.clusters()));
+    }
     let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, &template));
     let settled = schedule.as_ref().and_then(|schedule| schedule.as_deref().ok());
     let tls = certificates.for_servers(template.written());

@@ -33,6 +33,11 @@ pub(super) fn settle_schedule(
     let schedule = binding::schedule(binding, live, &known.policy_name, &selection.placement)?;
     match other_division::other_division(known, selection, &schedule) {
         Some(cause) => Err(cause),
+        None if selection.surveys => {
+            let message =
+                "Every selected cluster has the object until its agent has reported which incarnations live there";
+            Err(Cause { reason: Reason::Rescheduling, message: message.to_owned() })
+        }
         None => Ok(schedule),
     }
 }
