@@ -18,15 +18,17 @@
 mod actions;
 mod state;
 
-use std::collections::HashMap;
-
 use actions::{Action, Damage, actions, apply};
+use indexmap::{IndexMap, map::Entry};
 use mczk_api::mutation::Mutation;
 use rstest::rstest;
 use state::{Budget, State};
 
 /// Most states of a search. A search with more states fails, so that it never skips any silently.
 const MOST: usize = 6_000_000;
+
+/// Each state, and the one before it with the action that led to it first. Millions: each is stored once.
+type States = IndexMap<State, Option<(usize, Action)>>;
 
 /// What a search found.
 struct Found {
@@ -39,24 +41,23 @@ struct Found {
 
 /// Searches every state. Without damage, each state must lead to one in which all servers serve. With it, two must.
 fn search(first: State, damage: Damage) -> Found {
-    let mut index: HashMap<State, usize> = HashMap::new();
-    let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
+    let mut states: States = IndexMap::from([(first, None)]);
     let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut found = Found { states: 0, violation: None, formed_with_two: false };
-    index.insert(first.clone(), 0);
-    states.push((first, None));
     let mut next = 0;
-    while next < states.len() {
-        let state = states[next].0.clone();
+    while let Some((state, _)) = states.get_index(next) {
+        let state = state.clone();
         for action in actions(&state, damage) {
             let Some(after) = apply(&state, action).filter(|after| *after != state) else { continue };
             found.formed_with_two |= after.formed && after.servers[2].volume.is_new();
             let violation = after.violation;
-            let at = *index.entry(after.clone()).or_insert_with(|| {
-                states.push((after, Some((next, action))));
-                before.push(Vec::new());
-                states.len() - 1
-            });
+            let at = match states.entry(after) {
+                Entry::Occupied(known) => known.index(),
+                Entry::Vacant(new) => {
+                    before.push(Vec::new());
+                    new.insert_entry(Some((next, action))).index()
+                }
+            };
             if !action.is_damage() {
                 before[at].push(next);
             }
@@ -78,8 +79,8 @@ fn search(first: State, damage: Damage) -> Found {
 }
 
 /// A state from which the servers never serve.
-fn stuck(states: &[(State, Option<(usize, Action)>)], before: &[Vec<usize>]) -> Option<String> {
-    let mut ends: Vec<bool> = states.iter().map(|(state, _)| state.recovers()).collect();
+fn stuck(states: &States, before: &[Vec<usize>]) -> Option<String> {
+    let mut ends: Vec<bool> = states.keys().map(State::recovers).collect();
     let mut open: Vec<usize> = (0..states.len()).filter(|at| ends[*at]).collect();
     while let Some(at) = open.pop() {
         for from in &before[at] {
@@ -88,19 +89,19 @@ fn stuck(states: &[(State, Option<(usize, Action)>)], before: &[Vec<usize>]) -> 
             }
         }
     }
-    let at = (0..states.len()).find(|at| !ends[*at] && states[*at].0.must_recover())?;
+    let at = states.keys().zip(&ends).position(|(state, ends)| !ends && state.must_recover())?;
     Some(explain("the servers never serve", states, at))
 }
 
-fn explain(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
+fn explain(why: &str, states: &States, at: usize) -> String {
     let mut path = Vec::new();
     let mut here = at;
-    while let Some((from, action)) = &states[here].1 {
+    while let Some((from, action)) = &states[here] {
         path.push(format!("{action:?}"));
         here = *from;
     }
     path.reverse();
-    format!("{why}\n{}\n{:#?}", path.join("\n"), states[at].0)
+    format!("{why}\n{}\n{:#?}", path.join("\n"), states.keys()[at])
 }
 
 /// Where a search begins, and what happens to a volume.
