@@ -100,8 +100,8 @@ pub(super) struct Memory {
     pub(super) lock_host: Option<String>,
     /// Since when servers have not served, by the pod's uid.
     pub(super) unready_since: BTreeMap<String, Instant>,
-    /// Objects of others that have the name of one of ours.
-    pub(super) foreign: BTreeSet<String>,
+    /// Kinds and names of objects of others that have the name of one of ours.
+    pub(super) foreign: BTreeSet<(String, String)>,
     /// The newest writes of objects: those that the API server refuses, and those that another writer undoes.
     pub(super) writes: WriteHistory,
     /// Why deletions failed when they were last tried, and when, by the object's uid.

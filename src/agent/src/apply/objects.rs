@@ -59,7 +59,7 @@ pub(crate) async fn apply(
     let due: Vec<&Object> = wanted.iter().filter(|object| !stays(object)).collect();
     let (wrote, mut foreign) = write_all(snapshot, context, due).await?;
     // Only applications read this ConfigMap: the servers do not need it.
-    foreign.remove(&format!("{} {}", Kind::ConfigMap.name(), source.clients()));
+    foreign.remove(&(Kind::ConfigMap.name().to_owned(), source.clients()));
     // The probe has stored its own in this pass.
     let probes = decision.probes.incarnation.is_some();
     context.remember(key, |memory| {
@@ -72,19 +72,19 @@ pub(crate) async fn apply(
     Ok(wrote || removed)
 }
 
-/// Writes those objects that differ. Returns true if it wrote any, and the names of objects that are not the agent's.
+/// Writes those objects that differ. Returns true if it wrote any, and kinds and names of objects that are not the agent's.
 pub(super) async fn write_all(
     snapshot: &MemberSnapshot,
     context: &AgentContext,
     objects: impl IntoIterator<Item = &Object>,
-) -> Result<(bool, BTreeSet<String>), Error> {
+) -> Result<(bool, BTreeSet<(String, String)>), Error> {
     let (mut wrote, mut foreign) = (false, BTreeSet::new());
     for object in objects {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
         match write_if_different(snapshot, context, object, live).await? {
             WriteOutcome::Unchanged => {}
             WriteOutcome::Written => wrote = true,
-            WriteOutcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+            WriteOutcome::NameConflict => drop(foreign.insert((object.kind.name().to_owned(), object.name.clone()))),
         }
     }
     Ok((wrote, foreign))

@@ -48,7 +48,7 @@ pub(crate) async fn apply(
         };
         let fingerprint = pod.annotations().get(APPLIED_HASH).map(String::as_str).unwrap_or_default();
         match context.attempt(key, (PROBE, &name, ObjectVerb::Write), fingerprint, create).await {
-            Err(error) if error.is_conflict() => drop(foreign.insert(format!("Pod {name}"))),
+            Err(error) if error.is_conflict() => drop(foreign.insert(("Pod".to_owned(), name))),
             created => {
                 if created?.is_some() {
                     info!(pod = name, namespace = snapshot.namespace(), "probe started to check the network");

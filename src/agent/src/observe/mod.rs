@@ -23,7 +23,7 @@ use kube::{Api, ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use crate::{
-    context::{AgentContext, FIELD_MANAGER, Memory},
+    context::{AgentContext, FIELD_MANAGER},
     observe::{
         nodes::{DrainedServers, PodNodes},
         snapshot::MemberSnapshot,
@@ -31,7 +31,7 @@ use crate::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
+    contract::labels::INCARNATION_LABEL,
     zookeeper::{Ensemble, Role},
 };
 use mczk_rules::agent::decide::{
@@ -79,7 +79,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let claims: Vec<Claim> = live_claims.iter().filter_map(volumes::claim).collect();
     let local_server = |pod: &Pod| pods::local_server(pod, &nodes, (&claims, &failures), &memory);
     let servers: Vec<_> = pods.iter().filter_map(local_server).collect();
-    let mut obstacles = name_conflicts(&memory);
+    let mut obstacles = Vec::new();
     if acceptance == Acceptance::Accepted {
         obstacles.extend(volumes::grow(&object, list.as_ref(), (&claims, &servers), context).await?);
     }
@@ -109,6 +109,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         mounted_certificates: quorum.mounted,
         lifetimes,
         client_certificates,
+        foreign: memory.foreign.clone(),
         obstacles,
         published: memory.published.clone(),
         due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
@@ -145,16 +146,6 @@ async fn cluster_id(context: &AgentContext) -> Result<Option<String>, Error> {
         Err(error) => return Err(error).during(|| "reading the namespace kube-system".to_owned()),
     };
     Ok(id.map(|id| context.cluster_id.get_or_init(|| id).clone()))
-}
-
-fn name_conflicts(memory: &Memory) -> Vec<Cause> {
-    let conflict = |name: &String| Cause {
-        reason: Reason::NameConflict,
-        message: format!(
-            "{name} exists and does not belong to the agent. Remove it, or declare the ensemble under another name"
-        ),
-    };
-    memory.foreign.iter().map(conflict).collect()
 }
 
 /// Incarnations that still have any object.

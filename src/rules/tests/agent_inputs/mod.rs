@@ -153,6 +153,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         mounted_certificates: None,
         lifetimes: Lifetimes::default(),
         client_certificates: AcceptedCertificates::default(),
+        foreign: BTreeSet::new(),
         obstacles: Vec::new(),
         published: None,
         due_for: Duration::ZERO,

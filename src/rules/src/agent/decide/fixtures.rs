@@ -44,6 +44,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         mounted_certificates: None,
         lifetimes: Lifetimes::default(),
         client_certificates: AcceptedCertificates::default(),
+        foreign: BTreeSet::new(),
         obstacles: vec![],
         published: None,
         due_for: Duration::ZERO,

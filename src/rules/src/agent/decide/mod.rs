@@ -81,7 +81,8 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         replicas: &replicas,
         others: others.as_ref(),
         deletion,
-        refused: refused::refused_of_servers(observation),
+        // Servers do not need the probe.
+        refused: refused::refused(observation, |kind, _| kind != refused::PROBE),
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);
@@ -145,8 +146,8 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
 fn observed_obstacles(ensemble: &LocalEnsemble<'_>, list: &Ensemble) -> Vec<Cause> {
     let observation = ensemble.observation;
     let newer_list = accept::newer_list(list, &observation.views);
-    let observed = newer_list.into_iter().chain(observation.obstacles.iter().cloned());
-    observed.chain(growth::failure(ensemble)).collect()
+    let observed = newer_list.into_iter().chain(refused::foreign(observation, |_, _| true));
+    observed.chain(observation.obstacles.iter().cloned()).chain(growth::failure(ensemble)).collect()
 }
 
 const fn requeue(at_rest: bool) -> Requeue {

@@ -132,7 +132,9 @@ pub struct Observation {
     pub lifetimes: Lifetimes,
     /// Certificates for clients.
     pub client_certificates: AcceptedCertificates,
-    /// What the agent found in its way while it observed.
+    /// Kinds and names of objects that the agent wants to write, and that belong to others.
+    pub foreign: BTreeSet<(String, String)>,
+    /// What else the agent found in its way while it observed.
     pub obstacles: Vec<Cause>,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
     pub published: Option<(String, i64)>,

@@ -1,4 +1,4 @@
-//! Step: what the API server refuses, and what another writer undoes, in the words that a user needs.
+//! Step: what the API server refuses, what belongs to others, and what another writer undoes, in the words that a user needs.
 
 use crate::agent::decide::observation::{Observation, RefusedChange};
 use mczk_api::contract::{cause::Cause, conditions::Reason};
@@ -9,14 +9,20 @@ const MAX_NAMED: usize = 3;
 /// The kind by which a user reads of the pod of the network check.
 pub const PROBE: &str = "Probe pod";
 
-/// What the API server refuses: changes of objects, and the pod that would follow another one.
-pub(super) fn refused(observation: &Observation) -> Option<Cause> {
-    all(observation, |refusal| !refusal.undone, Reason::ObjectRefused, "is refused")
+/// What the API server refuses of some objects: changes of them, and the pod that would follow another one. `counts` takes a
+/// kind and a name.
+pub(super) fn refused(observation: &Observation, counts: impl Fn(&str, &str) -> bool) -> Option<Cause> {
+    let counts = |refusal: &RefusedChange| !refusal.undone && counts(&refusal.kind, &refusal.name);
+    all(observation, counts, Reason::ObjectRefused, "is refused")
 }
 
-/// As [`refused`], without the probe: servers do not need it.
-pub(super) fn refused_of_servers(observation: &Observation) -> Option<Cause> {
-    all(observation, |refusal| !refusal.undone && refusal.kind != PROBE, Reason::ObjectRefused, "is refused")
+/// Some objects that the agent wants to write, and that belong to others. `counts` takes a kind and a name.
+pub(super) fn foreign(observation: &Observation, counts: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Cause> {
+    let names = observation.foreign.iter().filter(move |(kind, name)| counts(kind, name));
+    names.map(|(kind, name)| {
+        let remedy = "Remove it, or declare the ensemble under another name";
+        Cause::new(Reason::NameConflict, format!("{kind} {name} exists and does not belong to the agent. {remedy}"))
+    })
 }
 
 /// Objects that another writer changes again and again.
@@ -24,7 +30,12 @@ pub(super) fn undone(observation: &Observation) -> Option<Cause> {
     all(observation, |refusal| refusal.undone, Reason::ChangedByOthers, "does not stay as the agent writes it")
 }
 
-fn all(observation: &Observation, counts: fn(&RefusedChange) -> bool, reason: Reason, says: &str) -> Option<Cause> {
+fn all(
+    observation: &Observation,
+    counts: impl Fn(&RefusedChange) -> bool,
+    reason: Reason,
+    says: &str,
+) -> Option<Cause> {
     let refusals = observation.refusals.iter().filter(|refusal| counts(refusal));
     let mut messages: Vec<_> =
         refusals.map(|RefusedChange { kind, name, why, .. }| format!("{kind} {name} {says}: {why}")).collect();

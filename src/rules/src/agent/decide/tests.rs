@@ -667,7 +667,7 @@ fn former_incarnations_are_removed_and_the_current_one_never() {
 #[test]
 fn name_conflicts_are_reported() {
     let mut cluster = serving();
-    cluster.observation.obstacles = vec![Cause { reason: Reason::NameConflict, message: "Service zk exists".into() }];
+    cluster.observation.foreign = BTreeSet::from([("Service".to_owned(), "zk".to_owned())]);
     cluster.reconcile();
     assert_eq!(cluster.condition("Blocked").unwrap().1, "NameConflict");
 }

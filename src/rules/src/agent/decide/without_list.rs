@@ -40,7 +40,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         views: &[],
         decommissioned: false,
         progress: None,
-        obstacle: obstacle::refused(acceptance).or_else(|| refused::refused(observation)),
+        obstacle: obstacle::refused(acceptance).or_else(|| refused::refused(observation, |_, _| true)),
         draining: None,
         replacing: None,
         undone: refused::undone(observation),

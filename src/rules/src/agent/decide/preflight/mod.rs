@@ -55,9 +55,6 @@ pub(super) fn plan(observation: &Observation) -> ProbePlan {
             ProbePlan { remove: remove(), report: Some(report::failed(request, &why)), ..ProbePlan::default() }
         }
         Wanted::Probe(request) => match rendered(observation, request) {
-            Ok((_, pod)) if observation.has_servers(&request.incarnation) => {
-                run(observation, request, (Vec::new(), pod))
-            }
             Ok(rendered) => run(observation, request, rendered),
             Err(error) => {
                 let report = report::failed(request, &format!("The agent cannot make the pod of a probe: {error}"));
@@ -67,28 +64,31 @@ pub(super) fn plan(observation: &Observation) -> ProbePlan {
     }
 }
 
-/// The plan for the probe of a request.
+/// The plan for the probe of a request. What the probe found counts for more than what is in its way, and nothing counts that
+/// is only in the way of servers: a lost cluster could not be replaced.
 fn run(observation: &Observation, request: &Preflight, (objects, pod): (Vec<Object>, Value)) -> ProbePlan {
     let all = || observation.probes.iter();
     let hash = pod.pointer("/metadata/annotations/mczk.io~1applied-hash").and_then(Value::as_str);
     let is_current = |probe: &&Probe| !probe.ends && probe.hash.as_deref() == hash;
     let current = all().find(is_current);
-    let conflict = observation.obstacles.first().map(|obstacle| report::failed(request, &obstacle.message));
-    let result = current.and_then(|probe| match (&probe.problems, &probe.failure) {
-        (Some(problems), _) => Some(report::found(request, problems, probe.mesh)),
-        (None, Some(failure)) => {
-            let mesh = probe.mesh.map(|mesh| format!(". {}", remedy(mesh))).unwrap_or_default();
-            Some(report::failed(request, &format!("Pod {}: {failure}{mesh}", probe.name)))
-        }
-        (None, None) => None,
+    let found = current.and_then(|probe| Some(report::found(request, probe.problems.as_ref()?, probe.mesh)));
+    let pod_name = pod.pointer("/metadata/name").and_then(Value::as_str);
+    let is_needed = |kind: &str, name: &str| {
+        pod_name == Some(name) || objects.iter().any(|object| object.kind.name() == kind && object.name == name)
+    };
+    let cause = refused::foreign(observation, is_needed).next().or_else(|| refused::refused(observation, is_needed));
+    let failure = current.and_then(|probe| {
+        let mesh = probe.mesh.map(|mesh| format!(". {}", remedy(mesh))).unwrap_or_default();
+        Some(format!("Pod {}: {}{mesh}", probe.name, probe.failure.as_ref()?))
     });
-    let refused = refused::refused(observation).map(|cause| report::failed(request, &cause.message));
+    let failed = cause.map(|cause| cause.message).or(failure).map(|why| report::failed(request, &why));
     ProbePlan {
         remove: all().filter(|probe| !is_current(probe)).map(names).collect(),
         // A former pod has the same name. It is gone before the next reconcile.
         create: all().next().is_none().then_some(pod),
-        objects,
-        report: conflict.or(refused).or(result),
+        report: found.or(failed),
+        // Those of servers serve the probe too.
+        objects: if observation.has_servers(&request.incarnation) { Vec::new() } else { objects },
         incarnation: Some(request.incarnation.clone()),
     }
 }

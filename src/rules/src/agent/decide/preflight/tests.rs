@@ -11,6 +11,7 @@ use crate::{
         decision::{Decision, Requeue},
         fixtures::{claim, list, observation},
         observation::{RefusedChange, ServerSet},
+        refused::PROBE,
     },
     fixtures::zookeeper,
 };
@@ -118,9 +119,32 @@ fn a_cause_for_which_the_probe_does_not_run_is_no_pass() {
     pending.probes[0].failure = Some("no node fits its pod".into());
     let report = decided(&pending).status.preflight.unwrap();
     assert_eq!(report.failure.as_deref(), Some("Pod zk-abc-0: no node fits its pod"));
-    let conflict = Cause { reason: Reason::NameConflict, message: "Service zk-abc exists".into() };
-    let foreign = Observation { obstacles: vec![conflict], ..running(Some(vec![])) };
-    assert_eq!(decided(&foreign).status.preflight.unwrap().failure.as_deref(), Some("Service zk-abc exists"));
+    pending.foreign = BTreeSet::from([("Service".to_owned(), "zk-abc".to_owned())]);
+    let report = decided(&pending).status.preflight.unwrap();
+    assert!(report.failure.unwrap().starts_with("Service zk-abc exists and does not belong to the agent"));
+}
+
+/// A cluster that joins in place of a lost one may have such obstacles.
+#[rstest]
+#[case::a_volume_cannot_grow(|o: &mut Observation| {
+    o.obstacles = vec![Cause::new(Reason::VolumeNotResized, "the volume of zk-abc-0 cannot grow")];
+})]
+#[case::another_object_is_refused(|o: &mut Observation| o.refusals = vec![refused("PodDisruptionBudget", "zk-abc")])]
+#[case::another_object_is_foreign(|o: &mut Observation| {
+    o.foreign = BTreeSet::from([("StatefulSet".to_owned(), "zk-abc".to_owned())]);
+})]
+fn what_is_only_in_the_way_of_servers_fails_no_check(#[case] obstacle: fn(&mut Observation)) {
+    for problems in [Some(vec![]), None] {
+        let mut observation = running(problems.clone());
+        obstacle(&mut observation);
+        let report = decided(&observation).status.preflight;
+        let passed = PreflightReport { round: requested().round, ..PreflightReport::default() };
+        assert_eq!(report, problems.map(|_| passed));
+    }
+}
+
+fn refused(kind: &str, name: &str) -> RefusedChange {
+    RefusedChange { kind: kind.into(), name: name.into(), why: "exceeded quota".into(), undone: false }
 }
 
 #[rstest]
@@ -239,14 +263,18 @@ fn objects_of_servers_are_no_leftovers() {
     assert!(decided(&observation).remove.is_empty());
 }
 
-#[test]
-fn a_refused_pod_is_reported_and_tried_again() {
+#[rstest]
+#[case::pod(PROBE, "zk-abc-0")]
+#[case::account("ServiceAccount", "zk-abc")]
+#[case::service("Service", "zk-abc")]
+#[case::policy("NetworkPolicy", "zk-abc")]
+fn a_refused_object_of_the_probe_is_reported_and_tried_again(#[case] kind: &str, #[case] name: &str) {
     let mut observation = asked();
-    let (kind, name, why) = ("Pod".to_owned(), "zk-abc123-0".to_owned(), "exceeded quota".to_owned());
-    observation.refusals = vec![RefusedChange { kind, name, why, undone: false }];
+    observation.refusals = vec![refused(kind, name)];
     let probes = decided(&observation).probes;
     assert!(probes.create.is_some());
-    assert_eq!(probes.report.unwrap().failure.as_deref(), Some("Pod zk-abc123-0 is refused: exceeded quota"));
+    let failure = probes.report.unwrap().failure;
+    assert_eq!(failure, Some(format!("{kind} {name} is refused: exceeded quota")));
 }
 
 /// m2 joins m1, where two servers of the list run.
