@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use kube::{Api, ResourceExt};
 
 use crate::{context::AgentContext, observe::objects::LiveObjects};
 use mczk_api::{
     ZooKeeper,
-    contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    contract::{
+        certificate_expiry::invalid,
+        labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    },
     karmada::CONFLICT_RESOLUTION,
     tls::EnsembleTls,
     zookeeper::Ensemble,
@@ -116,18 +119,24 @@ fn state(secret: Option<Secret>) -> SecretState {
     let released =
         secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(KARMADA_MANAGED_LABEL);
     match complete(&secret.data.unwrap_or_default()) {
-        Ok(material) => complete_state(material, released),
+        Ok(material) => complete_state(material, released, Timestamp::now()),
         Err(key) => SecretState::Partial(key),
     }
 }
 
-/// A Secret that holds all three keys.
-fn complete_state(material: Material, released: bool) -> SecretState {
+/// A Secret that holds all three keys. `mczk server` takes an expired certificate of the agent's copy, because ZooKeeper would
+/// not start without any. But an expired one of the user must not replace a copy that is valid.
+fn complete_state(material: Material, released: bool, now: Timestamp) -> SecretState {
     let Material { certificate, key, authorities } = &material;
-    match check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
-        Err(unsound) => SecretState::Unsound(unsound.to_string()),
-        Ok(()) if released => SecretState::Released(material),
-        Ok(()) => SecretState::Sound(material),
+    if let Err(unsound) = check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
+        return SecretState::Unsound(unsound.to_string());
+    }
+    // The first one is the server's own.
+    let own = pki::validities(certificate).into_iter().next();
+    match own.and_then(|validity| invalid(validity, now)) {
+        Some(why) => SecretState::Unsound(format!("the certificate in tls.crt {why}")),
+        None if released => SecretState::Released(material),
+        None => SecretState::Sound(material),
     }
 }
 
@@ -192,7 +201,7 @@ fn copied(live: &LiveObjects, secret: &str) -> Option<Material> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use k8s_openapi::jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -215,6 +224,26 @@ mod tests {
             authorities: former.certificate + &ca.certificate,
         };
         assert_eq!(lifetime(&material).ending(now), expected.map(|days| now + DAY * days));
+    }
+
+    /// Karmada brings it to all clusters at once.
+    #[rstest]
+    #[case::valid(10, None)]
+    #[case::expired(40, Some("the certificate in tls.crt has expired on "))]
+    #[case::of_the_future(-400, Some("the certificate in tls.crt is valid only from "))]
+    fn a_certificate_that_is_not_valid_now_keeps_the_copy(#[case] days: i32, #[case] why: Option<&str>) {
+        let made = Timestamp::from_second(1_700_000_000).unwrap();
+        let issue = |life| {
+            let ca = pki::authority("a", made, DAY * life).unwrap();
+            let issued = pki::identity("i", (&ca.certificate, &ca.key), made, DAY * life).unwrap();
+            Material { certificate: issued.certificate, key: issued.key, authorities: ca.certificate }
+        };
+        let (newest, copy) = (issue(30), issue(300));
+        let state = complete_state(newest.clone(), false, made + DAY * days);
+        let accepted = client_certificates::accept("s", state, Some(copy.clone()));
+        assert_eq!(accepted.material, Some(if why.is_some() { copy } else { newest }));
+        assert_eq!(accepted.problem.is_some(), why.is_some());
+        assert!(why.is_none_or(|why| accepted.problem.unwrap().contains(why)));
     }
 
     #[test]

@@ -32,6 +32,13 @@ impl Validity {
     }
 }
 
+/// Why a peer would refuse a certificate now; `None` if it is valid.
+#[must_use]
+pub fn invalid(validity: Validity, now: Timestamp) -> Option<String> {
+    let begins = || format!("is valid only from {}", validity.begin.strftime("%Y-%m-%d %H:%M:%S UTC"));
+    if validity.end <= now { Some(phrase(validity.end, now)) } else { (now < validity.begin).then(begins) }
+}
+
 /// A text that the message about an end begins with: that it comes, or that it has come.
 #[must_use]
 pub fn phrase(end: Timestamp, now: Timestamp) -> String {
@@ -46,6 +53,20 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case::valid(-1, 1, None)]
+    #[case::over(-2, -1, Some("has expired on 2023-11-13 22:13 UTC"))]
+    #[case::too_early(1, 2, Some("is valid only from 2023-11-15 22:13:20 UTC"))]
+    fn an_invalid_certificate_names_its_end_or_its_begin(
+        #[case] begin: i64,
+        #[case] end: i64,
+        #[case] why: Option<&str>,
+    ) {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let at = |days: i64| now + SignedDuration::from_hours(24 * days);
+        assert_eq!(invalid(Validity { begin: at(begin), end: at(end) }, now).as_deref(), why);
+    }
 
     #[rstest]
     #[case::a_year(365, 29, true)]
