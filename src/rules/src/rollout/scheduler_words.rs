@@ -1,7 +1,11 @@
 //! What a user changes when Karmada's scheduler refuses: it names the cause in words alone.
 
+/// What the user changes if the scheduler refuses by a field that mczk never writes.
+const NOT_OURS: &str = "what else writes to the PropagationPolicy or the binding: mczk sets no spread constraints and no workload \
+                        affinity";
+
 /// Words of the scheduler of Karmada 1.16 to 1.18 (`pkg/scheduler`, `pkg/webhook/resourcebinding`), and what the user changes.
-const CHANGES: [(&str, &str); 10] = [
+const CHANGES: [(&str, &str); 11] = [
     (
         "untolerated taint",
         "spec.placement.clusterTolerations, or spec.taints of the Cluster and its ClusterTaintPolicy",
@@ -12,9 +16,10 @@ const CHANGES: [(&str, &str); 10] = [
         "in the process of eviction",
         "nothing: wait until Karmada has evicted, and wait longer if a NoExecute taint stays",
     ),
-    (" property", "spec.provider, spec.region or spec.zones of the Cluster, or spec.placement.spreadConstraints"),
-    ("MinGroups", "minGroups in spec.placement.spreadConstraints, or join more clusters"),
-    ("affinity group", "workloadAffinity in spec.placement"),
+    (" property", "spec.provider, spec.region or spec.zones of the Cluster"),
+    (" property", NOT_OURS),
+    ("MinGroups", NOT_OURS),
+    ("affinity group", NOT_OURS),
     ("available replicas", "spec.replicas, spec.template.resources, or the room on the nodes of the clusters"),
     ("FederatedResourceQuota", "the FederatedResourceQuota named, spec.replicas or spec.template.resources"),
     ("no cluster exists", "the federation: join a cluster"),
@@ -30,10 +35,34 @@ pub(super) fn explain(message: &str, reason: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    /// A user can take every remedy: its path is one of the definition, and no rule refuses it.
+    #[test]
+    fn every_field_that_is_named_exists_and_can_be_set() {
+        let definition = serde_json::to_value(&mczk_api::crd::definitions().unwrap()[0]).unwrap();
+        let object = definition.pointer("/spec/versions/0/schema/openAPIV3Schema").unwrap();
+        let mut named = 0;
+        for (_, change) in CHANGES {
+            // Those of Karmada's Cluster are in the same part of a text.
+            for part in change.split(", or ").filter(|part| !part.contains(" of the Cluster")) {
+                let words = part.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+                for path in words.filter(|word| word.starts_with("spec.")) {
+                    named += 1;
+                    let schema = path.trim_end_matches('.').split('.').try_fold(object, |schema, field| {
+                        schema.get("properties").and_then(|properties| properties.get(field))
+                    });
+                    let text = schema.and_then(|schema| schema["description"].as_str());
+                    assert!(text.is_some_and(|text| !text.starts_with("Not supported")), "{path}: {text:?}");
+                }
+            }
+        }
+        assert!(named >= 5, "{named}");
+    }
 
     #[rstest]
     #[case::taint("0/3 clusters are available: 3 cluster(s) had untolerated taint {a: b}.", &["clusterTolerations", "ClusterTaintPolicy"])]
@@ -46,9 +75,9 @@ mod tests {
         &["mczk register", "ClusterTaintPolicy"],
     )]
     #[case::evicted("0/1 clusters are available: 1 cluster(s) is in the process of eviction.", &["wait until Karmada has evicted"])]
-    #[case::region("0/1 clusters are available: 1 cluster(s) did not have region property.", &["spec.region", "spreadConstraints"])]
-    #[case::groups("the number of feasible region is less than spreadConstraint.MinGroups", &["minGroups"])]
-    #[case::same_group("1 cluster(s) already has workload with the same anti-affinity group", &["workloadAffinity"])]
+    #[case::region("0/1 clusters are available: 1 cluster(s) did not have region property.", &["spec.region", "sets no spread constraints"])]
+    #[case::groups("the number of feasible region is less than spreadConstraint.MinGroups", &["sets no spread constraints"])]
+    #[case::same_group("1 cluster(s) already has workload with the same anti-affinity group", &["no workload affinity"])]
     #[case::capacity("Clusters available replicas 2 are not enough to schedule.", &["spec.replicas", "resources"])]
     #[case::quota(
         "FederatedResourceQuota(ns/q) exceeded for resource cpu: requested sum 3, limit 2.",
