@@ -6,8 +6,9 @@ use crate::table::{code, head, table};
 
 const INTRODUCTION: &str = "\
 This page lists every setting of ZooKeeper 3.9, and what mczk does with it. The API server refuses an object with a name that
-is refused here. A server of mczk also checks values, and does not start ZooKeeper with a wrong one. A name that ends with
-`*` stands for all names that begin so.
+is refused here. A server of mczk also checks values, and does not start ZooKeeper with a wrong one. Bounds keep out values
+with which ZooKeeper starts, but could not lead, serve or recover. To have ZooKeeper's default, leave a setting out. A name
+that ends with `*` stands for all names that begin so.
 
 `zooCfg` takes only names of this page, because ZooKeeper ignores a name that it does not know. Each setting has one place,
 the column *field*, because `zoo.cfg` wins over a flag. A whole name counts before one with `*`. `jvmFlags` also takes
@@ -48,8 +49,9 @@ fn rows(group: &'static SettingGroup) -> Vec<[String; 4]> {
         SettingField::Flag => "`jvmFlags`, as `-DNAME`",
     };
     let value = match group.value {
-        SettingValue::Number(i32::MIN) => "a whole number".to_owned(),
-        SettingValue::Number(least) => format!("a whole number, not below {least}"),
+        SettingValue::Number(least, i32::MAX) => format!("a whole number, not below {least}"),
+        SettingValue::Number(least, most) => format!("a whole number from {least} to {most}"),
+        SettingValue::Share => "a number above 0, not above 1".to_owned(),
         SettingValue::Boolean => "`true` or `false`".to_owned(),
         SettingValue::Text => "any".to_owned(),
     };

@@ -169,7 +169,7 @@ fn a_setting_is_refused_with_its_remedy(#[case] name: &str, #[case] why: &str) {
     assert!(message.starts_with(&format!("zooCfg {name} is refused: ")) && message.contains(why), "{message}");
 }
 
-/// ZooKeeper would take the default in place of most of these values, and say nothing.
+/// ZooKeeper would take the default in place of most of these values, and say nothing. With others no server could lead.
 #[rstest]
 #[case("tickTime", "abc", false)]
 #[case("tickTime", "0", false)]
@@ -188,6 +188,19 @@ fn a_setting_is_refused_with_its_remedy(#[case] name: &str, #[case] why: &str) {
 #[case("jute.maxbuffer", "4m", false)]
 #[case("jute.maxbuffer", "1048574", false)]
 #[case("jute.maxbuffer", "1048575", true)]
+#[case("leader.maxConcurrentSnapSyncs", "0", false)]
+#[case("leader.maxConcurrentSnapSyncs", "1", true)]
+#[case("leader.maxConcurrentDiffSyncs", "0", false)]
+#[case("messageTracker.BufferSize", "0", false)]
+#[case("messageTracker.BufferSize", "2147483647", false)]
+#[case("snapSizeLimitInKb", "0", false)]
+#[case("initLimit", "10001", false)]
+#[case("request_throttle_stall_time", "-1", false)]
+#[case("pathStats.sampleRate", "1", true)]
+#[case("pathStats.sampleRate", "1.1", false)]
+#[case("snapshotSizeFactor", "NaN", false)]
+#[case("connection_throttle_drop_decrease", "0", false)]
+#[case("connection_throttle_drop_increase", "a tenth", false)]
 #[case("metricsProvider.exportJvmInfo", "true", true)]
 #[case("authProvider.mine", "org.example.Mine", true)]
 fn a_value_is_one_that_zookeeper_reads(#[case] name: &str, #[case] value: &str, #[case] accepted: bool) {
@@ -269,6 +282,11 @@ fn flags_of_users_come_first() {
 #[case("-Dzookeeper.leader.nodelay=false", "set it in jvmFlags, as -DNAME=VALUE")]
 #[case("-Dreadonlymode.enabled=true", "a session would no longer prove")]
 #[case("-Dzookeeper.admin.enableServer=true", "the operator manages this setting")]
+// Only a leader reads them.
+#[case("-Dznode.container.checkIntervalMs=0", "its value must be a whole number, not below 100")]
+#[case("-Dznode.container.maxPerMinute=0", "its value must be a whole number, not below 1")]
+#[case("-Dznode.container.maxNeverUsedIntervalMs=-1", "its value must be a whole number, not below 0")]
+#[case("-Dleader.nodelay", "its value must be true or false")]
 fn a_flag_is_refused_with_its_remedy(#[case] flag: &str, #[case] why: &str) {
     let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
     let error = jvm_flags(&paths(), &config).unwrap_err();

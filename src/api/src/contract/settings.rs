@@ -46,11 +46,15 @@ pub enum SettingField {
     Flag,
 }
 
-/// What a value may be. `ZooKeeper` takes the default in place of most values that it cannot read, without a word.
+/// What a value may be. `ZooKeeper` takes the default in place of most values that it cannot read, without a word. Others it
+/// reads later, for example when it becomes a leader or a queue is full: with a wrong one it then fails, on one server after
+/// another. So each bound keeps out the values with which a server could not lead, serve or recover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingValue {
-    /// A whole number, not below this one.
-    Number(i32),
+    /// A whole number, not below the first one and not above the second.
+    Number(i32, i32),
+    /// A number above 0, not above 1.
+    Share,
     /// `true` or `false`.
     Boolean,
     /// Any text.
@@ -74,10 +78,20 @@ pub struct SettingGroup {
 
 use SettingField::{Flag, ZooCfg};
 use SettingUse::{Cluster, Ensemble, Refused};
-use SettingValue::{Boolean, Number, Text};
+use SettingValue::{Boolean, Number, Share, Text};
 
-/// Any whole number.
-const ANY: SettingValue = Number(i32::MIN);
+/// Whole numbers of which the largest does no harm. Where `ZooKeeper` has a value for its default, such as -1, users leave the
+/// setting out instead.
+const FROM_0: SettingValue = Number(0, i32::MAX);
+const FROM_1: SettingValue = Number(1, i32::MAX);
+/// Seconds and minutes in milliseconds.
+const SECOND: i32 = 1_000;
+const MINUTE: i32 = 60 * SECOND;
+/// Most threads of one kind, and most bytes of a buffer of which each thread or answer has one.
+const THREADS: i32 = 256;
+const BUFFER: i32 = 1 << 20;
+/// Most elements of a queue or a cache. `ZooKeeper` reserves the memory of some at once.
+const ELEMENTS: i32 = 100_000;
 const NO_QUORUM: &str = "a session would no longer prove that a quorum serves: remove it";
 /// The longest session lasts 20 ticks by default. It must last as long as that of the restart lock, `control_api::LOCK_SESSION`.
 const AGREE: &str = "servers, and clients that change their server, agree on it";
@@ -128,11 +142,14 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
         "the operator manages how Java resolves names: remove it";
     Refused Flag Text, "logback.configurationFile" =>
         "mczk reads the log on standard output: put a logback.xml that writes there into the image";
-    Ensemble ZooCfg Number(500), "tickTime" => AGREE;
-    Ensemble ZooCfg Number(10_000), "maxSessionTimeout" => AGREE;
-    Ensemble ZooCfg Number(1), "initLimit syncLimit" => AGREE;
-    Ensemble ZooCfg ANY, "connectToLearnerMasterLimit minSessionTimeout" => AGREE;
-    Ensemble ZooCfg Number(0xf_ffff), MAX_BUFFER =>
+    // ZooKeeper multiplies the length of a tick by the limits. A server that has lost its leader waits so long.
+    Ensemble ZooCfg Number(500, 10 * SECOND), "tickTime" => AGREE;
+    Ensemble ZooCfg Number(1, 600), "initLimit syncLimit" => AGREE;
+    Ensemble ZooCfg Number(0, 600), "connectToLearnerMasterLimit" => AGREE;
+    // A lock of mczk that its holder has left lasts as long as the shortest session.
+    Ensemble ZooCfg Number(0, 10 * MINUTE), "minSessionTimeout" => AGREE;
+    Ensemble ZooCfg Number(10 * SECOND, i32::MAX), "maxSessionTimeout" => AGREE;
+    Ensemble ZooCfg Number(0xf_ffff, i32::MAX), MAX_BUFFER =>
         "mczk makes it a flag of every server. Raise it before clients write more. If it is lower than the data \
          needs, servers do not start, and say so; their volumes stay good";
     Ensemble ZooCfg Boolean, "digest.enabled closeSessionTxn.enabled extendedTypesEnabled emulate353TTLNodes \
@@ -147,39 +164,71 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
         letAnySaslUserDoX sasl.serverconfig security.auth_to_local ssl.protocol ssl.enabledProtocols ssl.ciphersuites \
         ssl.authProvider ssl.sslProvider kerberos.minReLoginTimeMs kinit" => SAME_ACCESS;
     Cluster Flag Text, "java.security.auth.login.config sun.security.jgss.native" => "the image has the file";
-    Cluster ZooCfg ANY, "maxClientCnxns clientPortListenBacklog maxCnxns cnxTimeout quorumCnxnTimeoutMs \
-        electionPortBindRetry fastleader.minNotificationInterval fastleader.maxNotificationInterval \
-        leaderConnectDelayDuringRetryMs leader.maxTimeToWaitForEpoch leader.maxConcurrentSnapSyncs \
-        leader.maxConcurrentDiffSyncs leader.ackLoggingFrequency observer.reconnectDelayMs observer.election.DelayMs \
-        nio.numSelectorThreads nio.numWorkerThreads nio.directBufferBytes nio.sessionlessCnxnTimeout \
-        nio.shutdownTimeout netty.server.outstandingHandshake.limit ssl.handshakeDetectionTimeoutMillis" => OWN_NETWORK;
-    Cluster ZooCfg Number(3), "autopurge.snapRetainCount" => OWN_DISK;
-    Cluster ZooCfg ANY, "autopurge.purgeInterval preAllocSize snapCount snapSizeLimitInKb txnLogSizeLimitInKb \
-        fsync.warningthresholdms" => OWN_DISK;
-    Cluster ZooCfg Number(500), "commitLogCount" => OWN_DISK;
+    Cluster ZooCfg FROM_0, "maxClientCnxns clientPortListenBacklog maxCnxns electionPortBindRetry \
+        leader.ackLoggingFrequency netty.server.outstandingHandshake.limit" => OWN_NETWORK;
+    // Only a leader reads them.
+    Cluster ZooCfg FROM_1, "leader.maxConcurrentSnapSyncs leader.maxConcurrentDiffSyncs" => OWN_NETWORK;
+    Cluster ZooCfg Number(SECOND, MINUTE), "cnxTimeout quorumCnxnTimeoutMs leader.maxTimeToWaitForEpoch \
+        nio.sessionlessCnxnTimeout ssl.handshakeDetectionTimeoutMillis" => OWN_NETWORK;
+    // A server that waits longer, or that asks without a pause, finds no leader.
+    Cluster ZooCfg Number(100, 10 * SECOND), "fastleader.minNotificationInterval" => OWN_NETWORK;
+    Cluster ZooCfg Number(100, MINUTE), "fastleader.maxNotificationInterval" => OWN_NETWORK;
+    Cluster ZooCfg Number(10, 10 * SECOND), "leaderConnectDelayDuringRetryMs" => OWN_NETWORK;
+    Cluster ZooCfg Number(0, MINUTE), "observer.reconnectDelayMs observer.election.DelayMs nio.shutdownTimeout" =>
+        OWN_NETWORK;
+    Cluster ZooCfg Number(1, THREADS), "nio.numSelectorThreads" => OWN_NETWORK;
+    Cluster ZooCfg Number(0, THREADS), "nio.numWorkerThreads" => OWN_NETWORK;
+    Cluster ZooCfg Number(0, BUFFER), "nio.directBufferBytes" => OWN_NETWORK;
+    Cluster ZooCfg Number(3, i32::MAX), "autopurge.snapRetainCount" => OWN_DISK;
+    Cluster ZooCfg FROM_0, "autopurge.purgeInterval txnLogSizeLimitInKb fsync.warningthresholdms" => OWN_DISK;
+    // File systems limit the size of a file.
+    Cluster ZooCfg Number(0, 1 << 18), "preAllocSize" => OWN_DISK;
+    Cluster ZooCfg Number(2, i32::MAX), "snapCount" => OWN_DISK;
+    // ZooKeeper's guide says that 0 means no limit. Its server divides by it.
+    Cluster ZooCfg FROM_1, "snapSizeLimitInKb" => OWN_DISK;
+    Cluster ZooCfg Number(500, ELEMENTS), "commitLogCount" => OWN_DISK;
     Cluster ZooCfg Boolean, "tcpKeepAlive clientTcpKeepAlive leader.closeSocketAsync learner.closeSocketAsync \
         learner.asyncSending netty.advancedFlowControl.enabled forceSnapshotSync \
         netty.server.earlyDropSecureConnectionHandshakes" => OWN_NETWORK;
-    Cluster ZooCfg ANY, "jvm.pause.info-threshold.ms jvm.pause.warn-threshold.ms jvm.pause.sleep.time.ms \
-        globalOutstandingLimit commitProcessor.numWorkerThreads commitProcessor.maxReadBatchSize \
-        commitProcessor.maxCommitBatchSize commitProcessor.shutdownTimeout maxBatchSize flushDelay \
-        maxWriteQueuePollTime largeRequestMaxBytes largeRequestThreshold intBufferStartingSizeBytes \
-        maxResponseCacheSize maxGetChildrenResponseCacheSize throttled_op_wait_time request_throttle_max_requests \
-        request_throttle_stall_time request_throttler.shutdownTimeout connection_throttle_tokens \
-        connection_throttle_fill_time connection_throttle_fill_count connection_throttle_freeze_time \
-        connection_throttle_global_session_weight connection_throttle_local_session_weight \
-        connection_throttle_renew_session_weight watcherCleanThreadsNum watcherCleanThreshold \
-        watcherCleanIntervalInSeconds maxInProcessingDeadWatchers bitHashCacheSize messageTracker.BufferSize \
-        pathStats.slotCapacity pathStats.slotDuration pathStats.maxDepth pathStats.topPathMax pathStats.initialDelay \
-        pathStats.delay" => OWN_LOAD;
+    Cluster ZooCfg FROM_0, "jvm.pause.info-threshold.ms jvm.pause.warn-threshold.ms request_throttle_max_requests \
+        connection_throttle_freeze_time maxInProcessingDeadWatchers bitHashCacheSize \
+        commitProcessor.maxReadBatchSize pathStats.initialDelay" => OWN_LOAD;
+    // Requests of mczk wait too.
+    Cluster ZooCfg Number(SECOND, i32::MAX), "throttled_op_wait_time" => OWN_LOAD;
+    Cluster ZooCfg FROM_1, "globalOutstandingLimit commitProcessor.maxCommitBatchSize largeRequestThreshold \
+        pathStats.maxDepth pathStats.delay" => OWN_LOAD;
+    // No larger request would pass.
+    Cluster ZooCfg Number(0xf_ffff, i32::MAX), "largeRequestMaxBytes" => OWN_LOAD;
+    Cluster ZooCfg Number(10, i32::MAX), "jvm.pause.sleep.time.ms" => OWN_LOAD;
+    Cluster ZooCfg Number(0, THREADS), "commitProcessor.numWorkerThreads" => OWN_LOAD;
+    Cluster ZooCfg Number(1, THREADS), "watcherCleanThreadsNum" => OWN_LOAD;
+    Cluster ZooCfg Number(0, MINUTE), "commitProcessor.shutdownTimeout" => OWN_LOAD;
+    Cluster ZooCfg Number(1, MINUTE), "request_throttler.shutdownTimeout" => OWN_LOAD;
+    // Acknowledgements wait for them.
+    Cluster ZooCfg Number(0, 100), "flushDelay maxWriteQueuePollTime" => OWN_LOAD;
+    // With 0, the throttle waits for a signal that it can miss.
+    Cluster ZooCfg Number(1, 10 * SECOND), "request_throttle_stall_time" => OWN_LOAD;
+    Cluster ZooCfg Number(32, BUFFER), "intBufferStartingSizeBytes" => OWN_LOAD;
+    Cluster ZooCfg Number(0, ELEMENTS), "maxResponseCacheSize maxGetChildrenResponseCacheSize \
+        connection_throttle_tokens" => OWN_LOAD;
+    Cluster ZooCfg Number(1, ELEMENTS), "maxBatchSize connection_throttle_fill_count watcherCleanThreshold \
+        messageTracker.BufferSize pathStats.slotCapacity pathStats.topPathMax" => OWN_LOAD;
+    // mczk itself needs one of these connections.
+    Cluster ZooCfg Number(1, SECOND), "connection_throttle_fill_time connection_throttle_global_session_weight \
+        connection_throttle_local_session_weight connection_throttle_renew_session_weight" => OWN_LOAD;
+    Cluster ZooCfg Number(1, 86_400), "watcherCleanIntervalInSeconds pathStats.slotDuration" => OWN_LOAD;
+    Cluster ZooCfg Share, "connection_throttle_drop_increase connection_throttle_drop_decrease \
+        connection_throttle_decrease_ratio pathStats.sampleRate snapshotSizeFactor" => OWN_LOAD;
     Cluster ZooCfg Boolean, "jvm.pause.monitor request_throttle_drop_stale request_stale_latency_check \
         request_stale_connection_check connection_throttle_weight_enabled messageTracker.Enabled pathStats.enabled \
         audit.enable jmx.log4j.disable" => OWN_LOAD;
-    Cluster ZooCfg Text, "connection_throttle_drop_increase connection_throttle_drop_decrease \
-        connection_throttle_decrease_ratio pathStats.sampleRate watchManagerName snapshotSizeFactor audit.impl.class \
-        jmx.log4j.mbean metricsProvider." => OWN_LOAD;
-    Cluster Flag Text, "leader.nodelay follower.nodelay znode.container.checkIntervalMs znode.container.maxPerMinute \
-        znode.container.maxNeverUsedIntervalMs" => OWN_LOAD;
+    Cluster ZooCfg Text, "watchManagerName audit.impl.class jmx.log4j.mbean metricsProvider." => OWN_LOAD;
+    // Only a leader reads most of them.
+    Cluster Flag Boolean, "leader.nodelay follower.nodelay" => OWN_LOAD;
+    Cluster Flag Number(100, i32::MAX), "znode.container.checkIntervalMs" => OWN_LOAD;
+    Cluster Flag FROM_1, "znode.container.maxPerMinute" => OWN_LOAD;
+    // A negative one would delete containers before they have children.
+    Cluster Flag FROM_0, "znode.container.maxNeverUsedIntervalMs" => OWN_LOAD;
 };
 
 impl SettingGroup {
@@ -201,11 +250,14 @@ impl SettingGroup {
             Boolean => (!["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)))
                 .then(|| "its value must be true or false".to_owned()),
             // Java reads a number with a leading zero as an octal one.
-            Number(least) => {
+            Number(least, most) => {
                 let number = value.parse::<i32>().ok().filter(|number| number.to_string() == value);
-                let bound = if least == i32::MIN { String::new() } else { format!(", not below {least}") };
-                number.is_none_or(|number| number < least).then(|| format!("its value must be a whole number{bound}"))
+                let bound = if most == i32::MAX { String::new() } else { format!(" and not above {most}") };
+                (!number.is_some_and(|number| (least..=most).contains(&number)))
+                    .then(|| format!("its value must be a whole number, not below {least}{bound}"))
             }
+            Share => (!value.parse::<f64>().is_ok_and(|share| share > 0.0 && share <= 1.0))
+                .then(|| "its value must be a number above 0, not above 1".to_owned()),
         }
     }
 }
@@ -230,15 +282,15 @@ pub fn refusal_in_zoo_cfg(name: &str, value: &str) -> Option<String> {
 /// Why mczk refuses a flag of the Java virtual machine. Properties that are none of `ZooKeeper`'s pass.
 #[must_use]
 pub fn refusal_of_flag(flag: &str) -> Option<String> {
-    let option = flag.split('=').next().unwrap_or_default();
+    let (option, value) = flag.split_once('=').unwrap_or((flag, ""));
     let is_refused = REFUSED_OPTIONS.split_whitespace().any(|refused| refused == option);
     if !flag.starts_with('-') || flag.contains(['\n', '\r']) || is_refused {
         return Some(NO_FLAG.to_owned());
     }
-    refusal_of_property(option.strip_prefix("-D")?)
+    refusal_of_property(option.strip_prefix("-D")?, value)
 }
 
-fn refusal_of_property(property: &str) -> Option<String> {
+fn refusal_of_property(property: &str, value: &str) -> Option<String> {
     let with_prefix = property.strip_prefix(PROPERTY_PREFIX);
     let name = with_prefix.unwrap_or(property);
     let Some(group) = group_of(name) else {
@@ -246,7 +298,8 @@ fn refusal_of_property(property: &str) -> Option<String> {
     };
     match (group.allowed, group.field, with_prefix) {
         (Refused, Flag, None) | (Refused, ZooCfg, Some(_)) => Some(group.why.to_owned()),
-        (_, Flag, None) | (Refused, ..) => None,
+        (Refused, ..) => None,
+        (_, Flag, None) => group.refusal_of(value),
         (_, Flag, Some(_)) => Some(BELONGS_IN_FLAGS.to_owned()),
         // Another program may have properties that begin so.
         (_, ZooCfg, None) if !group.names().any(|own| own == name) => None,
