@@ -99,6 +99,10 @@ const FLAT: &str = "network: {mode: Flat}";
 const CUSTOM: &str = "network: {mode: Custom, fqdnTemplate: '{pod}.{cluster}.example.org'}";
 const IDS: &str = "network: {clusterIds: [{cluster: m1, id: a}, {cluster: m2, id: b}]}";
 const SMALLER: &str = "spec.template.storage.size can only grow";
+const TTL: &str = "template: {zooCfg: [{name: extendedTypesEnabled, value: 'true'}]}";
+const NO_DIGEST: &str = "template: {zooCfg: [{name: digest.enabled, value: 'false'}]}";
+const DIGEST: &str = "template: {zooCfg: [{name: digest.enabled, value: 'TRUE'}]}";
+const NEVER_DIGEST: &str = "digest.enabled: it cannot change after the creation";
 const CLASS: &str = "template: {storage: {storageClassName: fast}}";
 
 /// Every rule of the definition with an object that it accepts and one that it refuses, and bounds that users meet.
@@ -196,6 +200,7 @@ pub const CASES: &[Case] = &[
     setting!("tls for clients", "ssl.keyStore.location", "the operator manages TLS of clients: set tls.client"),
     setting!("kerberos between servers", "quorum.auth.enableSasl", "servers authenticate each other by tls.quorum"),
     setting!("no sync", "forceSync", "acknowledged writes could be lost"),
+    setting!("nodes of ZooKeeper 3.5.3", "emulate353TTLNodes", "it is for data of ZooKeeper 3.5.3"),
     setting!("an oracle", "oraclePath", "a session would no longer prove that a quorum serves"),
     setting!("no access control", "skipACL", "mczk signs in with a digest of its own"),
     setting!("a password", "SASLAuthenticationProvider.superPassword", "a spec is no place for a password"),
@@ -251,6 +256,42 @@ pub const CASES: &[Case] = &[
         r#"template: {zooCfg: [{name: tickTime, value: "1\\"}]}"#,
         Schema("spec.template.zooCfg[0].value"),
     ),
+    change(
+        "nodes with a time to live become possible",
+        "{}",
+        "template: {zooCfg: [{name: extendedTypesEnabled, value: 'true'}]}",
+        Accepted,
+    ),
+    change(
+        "nodes with a time to live stay possible, in other words",
+        TTL,
+        "template: {zooCfg: [{name: extendedTypesEnabled, value: ' True'}, {name: snapCount, value: '9'}]}",
+        Accepted,
+    ),
+    change(
+        "nodes with a time to live become impossible",
+        TTL,
+        "template: {zooCfg: [{name: extendedTypesEnabled, value: 'false'}]}",
+        Rule("extendedTypesEnabled: it cannot be switched off"),
+    ),
+    change(
+        "the setting of nodes with a time to live is removed",
+        TTL,
+        "template: {zooCfg: [{name: snapCount, value: '9'}]}",
+        Rule("extendedTypesEnabled: it cannot be switched off"),
+    ),
+    change(
+        "all settings are removed",
+        TTL,
+        "template: {zooCfg: null}",
+        Rule("extendedTypesEnabled: it cannot be switched off"),
+    ),
+    creation("no digest", NO_DIGEST, Accepted),
+    change("a default of how data is stored is written out", "{}", DIGEST, Accepted),
+    change("the digest is switched off", "{}", NO_DIGEST, Rule(NEVER_DIGEST)),
+    change("the digest is switched on", NO_DIGEST, DIGEST, Rule(NEVER_DIGEST)),
+    change("the digest comes back by default", NO_DIGEST, "template: {zooCfg: null}", Rule(NEVER_DIGEST)),
+    change("the digest stays off", NO_DIGEST, "replicas: 3", Accepted),
     creation("labels of pods", "template: {metadata: {labels: {app.kubernetes.io/part-of: x}}}", Accepted),
     creation(
         "a value that no label can have",

@@ -20,7 +20,8 @@ const SECTIONS: [(SettingUse, &str, &str); 3] = [
         SettingUse::Ensemble,
         "Equal in all clusters",
         "Set these in `template`. They are refused in `overrides`. During a rollout clusters differ for a while, so change
-them in steps that both values survive.",
+them in steps that both values survive. Two of them say how ZooKeeper reads what it has stored: the API server refuses a
+change that would lose it.",
     ),
     (SettingUse::Cluster, "For each cluster", "Set these in `template`, or for one cluster in `overrides`."),
     (SettingUse::Refused, "Refused", "The last column has the reason, and what to do instead."),
@@ -53,6 +54,8 @@ fn rows(group: &'static SettingGroup) -> Vec<[String; 4]> {
         SettingValue::Number(least, most) => format!("a whole number from {least} to {most}"),
         SettingValue::Share => "a number above 0, not above 1".to_owned(),
         SettingValue::Boolean => "`true` or `false`".to_owned(),
+        SettingValue::Fixed(default) => format!("`true` or `false`, from the creation on; by default `{default}`"),
+        SettingValue::OnceTrue => "`true` or `false`; `true` is final".to_owned(),
         SettingValue::Text => "any".to_owned(),
     };
     let name = |name: &str| code(&if name.ends_with('.') { format!("{name}*") } else { name.to_owned() });

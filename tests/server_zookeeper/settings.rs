@@ -206,6 +206,8 @@ fn value(name: &str, value: SettingValue, bound: Bound) -> String {
         },
         (_, SettingValue::Share) => return if bound == Bound::Most { "1" } else { "0.001" }.to_owned(),
         (_, SettingValue::Text) => return text(name).to_owned(),
+        (_, SettingValue::Fixed(default)) => return default.to_string(),
+        (_, SettingValue::OnceTrue) => return "true".to_owned(),
         (_, SettingValue::Boolean) => {
             let off = ["ssl.", "kerberos.", "fips", "require", "follower.s", "forward"];
             return (!off.iter().any(|prefix| name.starts_with(prefix))).to_string();

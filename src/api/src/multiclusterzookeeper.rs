@@ -70,6 +70,7 @@ pub struct MultiClusterZooKeeperSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// Pod and volume of a server. A change restarts servers, cluster by cluster, unless the field says otherwise.
+    #[schemars(transform = setting_rules::of_changes)]
     pub template: ServerTemplate,
     /// Names by which servers reach each other across clusters. Defaults to mode MCS. Set it at creation:
     /// later it can be added only in mode MCS without `clusterIds` and `clusterDomain`, and removing it is refused.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::contract::settings::{
     BELONGS_IN_FLAGS, BELONGS_IN_ZOO_CFG, EQUAL, NO_FLAG, REFUSED_OPTIONS, SETTINGS, SettingField, SettingGroup,
-    SettingUse, UNKNOWN,
+    SettingUse, SettingValue, UNKNOWN,
 };
 
 /// Rules of the name of an entry of `zooCfg`.
@@ -40,6 +40,32 @@ pub(crate) fn of_flags(schema: &mut Schema) {
 pub(crate) fn of_one_cluster() -> Value {
     let equal = SETTINGS.iter().filter(|group| group.allowed == SettingUse::Ensemble);
     json!([rule(&format!("self.exists(e, {})", is_any("e.name", "e.name", &names(equal, "", ""))), EQUAL)])
+}
+
+/// Adds the rules of changes of settings to the schema of a template. They stand there, since `zooCfg` may be absent before a
+/// change or after it.
+pub(crate) fn of_changes(schema: &mut Schema) {
+    let mut rules = Vec::new();
+    for group in SETTINGS {
+        for name in group.names() {
+            let is = |object: &str, value: bool| {
+                let other = if value { "" } else { "!" };
+                format!(
+                    r"(has({object}.zooCfg) && {object}.zooCfg.exists(e, e.name == '{name}' && {other}e.value.matches('^\\s*(?i:true)\\s*$')))"
+                )
+            };
+            let refused = match group.value {
+                SettingValue::Fixed(default) => format!("{} != {}", is("self", !default), is("oldSelf", !default)),
+                SettingValue::OnceTrue => format!("{} && !{}", is("oldSelf", true), is("self", true)),
+                _ => continue,
+            };
+            rules.push(rule(&refused, &format!("{name}: {}", group.why)));
+        }
+    }
+    if let Some(schema) = schema.as_object_mut() {
+        let all = schema.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+        all.as_array_mut().into_iter().for_each(|all| all.append(&mut rules));
+    }
 }
 
 fn refused() -> impl Iterator<Item = &'static SettingGroup> {

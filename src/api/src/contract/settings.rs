@@ -57,6 +57,10 @@ pub enum SettingValue {
     Share,
     /// `true` or `false`.
     Boolean,
+    /// `true` or `false`, and this one by default. It says how `ZooKeeper` reads what it has stored, so it never changes.
+    Fixed(bool),
+    /// `true` or `false`. What clients stored while it was `true` would be lost if it were `false` again.
+    OnceTrue,
     /// Any text.
     Text,
 }
@@ -78,7 +82,7 @@ pub struct SettingGroup {
 
 use SettingField::{Flag, ZooCfg};
 use SettingUse::{Cluster, Ensemble, Refused};
-use SettingValue::{Boolean, Number, Share, Text};
+use SettingValue::{Boolean, Fixed, Number, OnceTrue, Share, Text};
 
 /// Whole numbers of which the largest does no harm. Where `ZooKeeper` has a value for its default, such as -1, users leave the
 /// setting out instead.
@@ -123,6 +127,8 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
     Refused ZooCfg Text, "syncEnabled observer.syncEnabled forceSync snapshot.trust.empty snapshot.compression.method \
         test.allowDiscontinuousProposals testingonly.initialZxid" =>
         "acknowledged writes could be lost, since mczk relies on what the volume holds: remove it";
+    Refused ZooCfg Text, "emulate353TTLNodes" =>
+        "it is for data of ZooKeeper 3.5.3, and would keep nodes of sessions that have ended: remove it";
     Refused ZooCfg Text, "oraclePath leaderServes localSessionsEnabled localSessionsUpgradingEnabled" => NO_QUORUM;
     Refused Flag Text, "readonlymode.enabled" => NO_QUORUM;
     Refused ZooCfg Text, "skipACL enforce.auth.enabled enforce.auth.schemes sessionRequireClientSASLAuth \
@@ -152,8 +158,14 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
     Ensemble ZooCfg Number(0xf_ffff, i32::MAX), MAX_BUFFER =>
         "mczk makes it a flag of every server. Raise it before clients write more. If it is lower than the data \
          needs, servers do not start, and say so; their volumes stay good";
-    Ensemble ZooCfg Boolean, "digest.enabled closeSessionTxn.enabled extendedTypesEnabled emulate353TTLNodes \
-        enforceQuota enableEagerACLCheck serializeLastProcessedZxid.enabled \
+    // The part of a snapshot that follows the digest has no mark.
+    Ensemble ZooCfg Fixed(true), "digest.enabled" =>
+        "it cannot change after the creation: ZooKeeper could not read the snapshots that it has stored. Create a new \
+         MultiClusterZooKeeper instead";
+    Ensemble ZooCfg OnceTrue, "extendedTypesEnabled" =>
+        "it cannot be switched off: ZooKeeper would delete all nodes with a time to live. Create them only when the \
+         rollout that switches it on is complete";
+    Ensemble ZooCfg Boolean, "closeSessionTxn.enabled enforceQuota enableEagerACLCheck serializeLastProcessedZxid.enabled \
         follower.skipLearnerRequestToNextProcessor forward_learner_requests_to_commit_processor_disabled" =>
         "servers apply and check the same transactions alike";
     Ensemble ZooCfg Boolean, "fips-mode allowSaslFailedClients ssl.crl ssl.ocsp ssl.hostnameVerification \
@@ -247,7 +259,7 @@ impl SettingGroup {
         let value = value.trim();
         match self.value {
             Text => None,
-            Boolean => (!["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)))
+            Boolean | Fixed(_) | OnceTrue => (!["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)))
                 .then(|| "its value must be true or false".to_owned()),
             // Java reads a number with a leading zero as an octal one.
             Number(least, most) => {
