@@ -22,8 +22,6 @@ use crate::{
 };
 use mczk_api::{
     contract::{
-        cause::Cause,
-        conditions::Reason,
         control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
         labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
         server_list::with_hash,
