@@ -59,7 +59,7 @@ pub struct Network {
     #[schemars(length(max = 64), inner(length(min = 1, max = 49), regex(pattern = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub peer_cidrs: Vec<String>,
-    /// Check of the network before the first server starts, and before clusters join: from every cluster, the names of
+    /// Check of the network before the first server starts, and before clusters join. From every cluster, the names of
     /// the servers resolve, and their ports answer. `Required` starts no server, and lets no cluster join, before it has
     /// passed. `Skip` does both without it. Defaults to `Required`. A change restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]

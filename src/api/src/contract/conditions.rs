@@ -433,7 +433,7 @@ reasons! {
         Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
     /// The agent deletes the claim and the pod of a server, so that it gets an empty volume.
     ReplacingVolume, Replacing = True; Do("Wait: the server returns under a new id");
-    /// The agent does not delete the volume, because no majority serves without the server, another server lacks a volume, or another
+    /// The agent does not delete the volume. No majority serves without the server, another server lacks a volume, or another
     /// agent holds the restart lock.
     ReplacementWaits, Replacing = True;
         Do("Do what the message says, or wait. Remove the annotation `mczk.io/replace-volume` to keep the volume");
