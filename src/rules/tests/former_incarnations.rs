@@ -143,7 +143,7 @@ fn a_report_of_a_former_incarnation_does_not_block_the_next_one() {
     let mut old = World::done(&json!({}));
     let ended = old.overrides().ensemble.incarnation.unwrap();
     let report = old.report("m2").clone();
-    let mut world = World::new(&json!({ "tls": { "quorum": false } }));
+    let mut world = World::declared(&json!({ "tls": { "quorum": false } }));
     world.observed.object.metadata.uid = Some("u2".to_owned());
     world.observed.tombstones.insert(ended);
     while world.observed.binding.is_none() {

@@ -34,7 +34,7 @@ const STATES: [State; 20] = [
     ("disk-fills-up", disk_fills_up),
     ("holding", holding),
     ("name-conflict", name_conflict),
-    ("new", || World::new(&json!({}))),
+    ("new", || World::declared(&json!({}))),
     ("no-quorum", no_quorum),
     ("old-generation", old_generation),
     ("paused", paused),
@@ -125,9 +125,9 @@ fn holding() -> World {
 }
 
 fn name_conflict() -> World {
-    let mut ours = World::new(&json!({}));
+    let mut ours = World::declared(&json!({}));
     ours.pass();
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     world.observed.policy = ours.observed.policy;
     world.observed.object.metadata.uid = Some("another".to_owned());
     passed(world)

@@ -53,7 +53,7 @@ fn a_rollout_in_progress() {
 
 #[test]
 fn an_object_that_the_operator_has_not_reconciled_yet() {
-    let mut world = World::new(&json!({}));
+    let mut world = World::declared(&json!({}));
     world.observed.object.metadata.finalizers = None;
     assert_eq!(
         Measures { cluster_conditions: measures(&world).cluster_conditions, ..Measures::default() },

@@ -158,6 +158,7 @@ async fn exchange(own: IpAddr, port: u16, question: &str) -> Result<String, Erro
 mod tests {
     use rstest::rstest;
     use serde_json::json;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -193,5 +194,23 @@ mod tests {
         let led = Led(text);
         assert_eq!((led.synced_voters(), led.snapshot_bytes()), (Some(2), Some(5840)));
         assert_eq!(Led(String::new()).synced_voters(), None);
+    }
+
+    /// The end of the answer is not read, and may cut a character.
+    #[tokio::test]
+    async fn a_leader_with_many_znodes_counts_its_synced_voters() {
+        let own = IpAddr::from([127, 81, 1, 3]);
+        let admin = TcpListener::bind((own, ADMIN_PORT)).await.unwrap();
+        let stats = json!({ "server_stats": { "server_state": "leader", "last_processed_zxid": 1 } }).to_string();
+        let led = json!({ "synced_followers": 2, "synced_non_voting_followers": 0, "zz": "ü".repeat(200_000) });
+        tokio::spawn(async move {
+            for answer in [stats, led.to_string()] {
+                let (mut stream, _) = admin.accept().await.unwrap();
+                let mut question = [0; 256];
+                assert!(stream.read(&mut question).await.unwrap() > 0);
+                let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{answer}").as_bytes()).await;
+            }
+        });
+        assert_eq!(ask(own).await.synced_voters, Some(2));
     }
 }

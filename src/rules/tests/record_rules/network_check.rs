@@ -259,12 +259,41 @@ fn a_cluster_joins_with_the_end_of_its_check() {
     assert_eq!(request(&world.plan()), None);
 }
 
+/// Servers that have left the list stay until the rollout reaches their cluster.
+#[test]
+fn the_check_takes_no_name_of_a_server_that_the_list_no_longer_has() {
+    let mut world = joining();
+    let incarnation = world.overrides().ensemble.incarnation.unwrap();
+    let servers = world.report("m1")["servers"].as_array_mut().unwrap();
+    servers.push(json!({ "id": 9, "pod": format!("zk-{incarnation}-4") }));
+    let names = request(&world.plan()).unwrap()["names"].clone();
+    let host = names[0]["host"].as_str().unwrap();
+    assert_eq!((names[0]["ordinal"].as_i64(), host.starts_with(&format!("zk-{incarnation}-5."))), (Some(5), true));
+}
+
+/// A quorum has formed, and the first record is not done.
+#[test]
+fn no_cluster_joins_unchecked_before_the_end_of_the_bootstrap() {
+    let mut world = World::new(&json!({}));
+    world.stopped_agents.insert("m3".to_owned());
+    (0..20).for_each(|_| drop(world.tick()));
+    assert_eq!(world.overrides().ensemble.phase, EnsemblePhase::Formed);
+    world.edit("/network/preflight", &json!("Required"));
+    world.place(&[("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)]);
+    let plan = world.pass();
+    assert!(request(&plan).is_some() && !has_joined(&plan), "{:?}", progressing(&plan));
+}
+
 /// The loss of a cluster must not hold up the one that takes its place.
 #[test]
 fn a_cluster_of_the_ensemble_that_is_unreachable_takes_no_part() {
     let mut world = joining();
+    world.report("m3")["snapshotBytes"] = json!(1 << 30);
+    assert!(request(&world.plan()).unwrap()["bytesPerSecond"].is_i64());
     world.unreachable(&["m3"]);
-    let names = request(&world.plan()).unwrap()["names"].clone();
+    let request = request(&world.plan()).unwrap();
+    assert!(request["bytesPerSecond"].is_null(), "nor does the size that it reported");
+    let names = request["names"].clone();
     assert_eq!(names.as_array().unwrap().iter().map(|name| &name["cluster"]).collect::<Vec<_>>(), ["m1", "m2", "m4"]);
     answer(&mut world, &passed(&["m1", "m2", "m4"]));
     assert_ne!(progressing(&world.plan()).0, "NetworkUnchecked");

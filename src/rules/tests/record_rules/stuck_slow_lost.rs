@@ -153,6 +153,20 @@ fn a_rollout_is_not_done_while_a_newer_change_waits() {
     );
 }
 
+/// S1: an older copy of the control plane was restored, and no spec of it holds for m3, whose agent has a later one.
+#[rstest]
+#[case::half_changed("8-a", "Deploying m2,m3||m1")]
+#[case::complete("9-a", "Deploying m3|m2|m1")]
+fn no_cluster_starts_beside_an_unreachable_one_that_is_half_changed(#[case] completed: &str, #[case] state: &str) {
+    let mut world = rolling(&json!({}));
+    let report = world.report("m3");
+    (report["observedSpecHash"], report["completedSpecHash"]) = (json!("9-a"), json!(completed));
+    world.unreachable(&["m3"]);
+    world.stopped_agents.insert("m2".to_owned());
+    (0..4).for_each(|_| drop(world.tick()));
+    assert_eq!(world.state(), state, "{}", world.message("Progressing"));
+}
+
 #[test]
 fn a_changed_schedule_starts_a_record() {
     let mut world = World::done(&json!({}));

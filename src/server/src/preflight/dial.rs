@@ -181,10 +181,13 @@ mod tests {
         }
         let resolver = Resolver::File(hosts.clone());
         let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver, bytes_per_second: Some(1) };
+        let name = |cluster: &str| ServerName {
+            cluster: cluster.into(),
+            host: format!("{cluster}-abc123-0.example"),
+            ordinal: None,
+        };
         let found = async |cluster: &str| {
-            let name =
-                ServerName { cluster: cluster.into(), host: format!("{cluster}-abc123-0.example"), ordinal: None };
-            let problems = problems(&targets, &name).await.into_iter();
+            let problems = problems(&targets, &name(cluster)).await.into_iter();
             problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
         };
         assert_eq!(found("m2").await, [(Some(8443), ProblemKind::Refused, None)]);
@@ -193,6 +196,11 @@ mod tests {
         assert_eq!(found("m5").await, PORTS.map(|port| (Some(i32::from(port)), ProblemKind::WrongServer, None)));
         assert_eq!(found("m6").await, [(None, ProblemKind::AnyNameResolves, None)]);
         assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
+        // No path carries so much. Servers copy snapshots through one port.
+        let targets = Targets { bytes_per_second: Some(u64::MAX), ..targets };
+        let slow =
+            problems(&targets, &name("m2")).await.into_iter().find(|p| p.problem == ProblemKind::TooSlow).unwrap();
+        assert_eq!((slow.port, slow.bytes_per_second.is_some()), (Some(i32::from(QUORUM_PORT)), true));
         std::fs::remove_file(hosts).unwrap();
     }
 }

@@ -146,7 +146,8 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
 fn observed_obstacles(ensemble: &LocalEnsemble<'_>, list: &Ensemble) -> Vec<Cause> {
     let observation = ensemble.observation;
     let newer_list = accept::newer_list(list, &observation.views);
-    let observed = newer_list.into_iter().chain(refused::foreign(observation, |_, _| true));
+    // Only the probe is a pod that the agent writes, and servers do not need it.
+    let observed = newer_list.into_iter().chain(refused::foreign(observation, |kind, _| kind != "Pod"));
     observed.chain(observation.obstacles.iter().cloned()).chain(growth::failure(ensemble)).collect()
 }
 

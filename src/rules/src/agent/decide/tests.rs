@@ -15,6 +15,7 @@ use crate::{
         fixtures::{self, observation, report},
         local_server::LocalServer,
         observation::{Claim, RefusedChange, RefusedDeletion, ServerSet},
+        refused::PROBE,
         volume_size::VolumeSize,
     },
     fixtures::{zookeeper, zookeeper_spec},
@@ -408,16 +409,27 @@ fn servers_that_run_and_cannot_be_asked_do_not_restart(#[case] runs: bool, #[cas
     }
 }
 
-/// A rollout waits for a server whose clients use up its connections, and says so.
-#[test]
-fn a_server_without_sessions_is_named_as_the_cause() {
-    let mut cluster = serving();
-    cluster.assign(2, "r2");
-    cluster.observation.sets[0].revision = Some("r2".into());
-    let exhausted = cluster.observation.views.iter_mut().find(|view| view.id == Some(4)).unwrap();
-    (exhausted.serving, exhausted.synced) = (false, false);
-    let RestartStep::Wait(why) = cluster.reconcile().restart else { panic!("no server waits") };
-    assert!(why.contains("server 4 takes part in the quorum and opens no session"), "{why}");
+/// A rollout waits for a server whose clients use up its connections, and says so. If they use up those of all servers, the agent
+/// sees no quorum.
+#[rstest]
+#[case::of_another_cluster("r2", &[4], "server 4 takes part in the quorum and opens no session")]
+#[case::of_all("r2", &[1, 2, 3, 4, 5], "the agent sees no quorum: zk-abc-0 takes part in the quorum and opens no session")]
+#[case::of_one_that_has_started("r1", &[1], "zk-abc-0 takes part in the quorum and opens no session")]
+fn a_server_without_sessions_is_named_as_the_cause(
+    #[case] revision: &str,
+    #[case] without: &[i32],
+    #[case] expected: &str,
+) {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
+    cluster.assign(2, revision);
+    cluster.observation.sets[0].revision = Some(revision.into());
+    let own = cluster.observation.servers.iter_mut().filter_map(|(_, server)| server.view.as_mut());
+    for view in cluster.observation.views.iter_mut().chain(own).filter(|view| without.contains(&view.id.unwrap())) {
+        (view.serving, view.synced) = (false, false);
+    }
+    cluster.reconcile();
+    let condition = cluster.reported().conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
+    assert!(condition.message.contains(expected), "{}", condition.message);
 }
 
 /// Servers that answer are suspended in their pods. A server that does not answer gets a new pod.
@@ -706,6 +718,16 @@ fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: b
     let decision = cluster.reconcile();
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
+}
+
+/// An older copy of the control plane declares an incarnation that is over.
+#[test]
+fn an_incarnation_that_is_over_starts_no_server() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    cluster.assign(2, "r1");
+    assert_eq!(cluster.reconcile().replicas, Some((2, 0)));
+    cluster.observation.tombstones.insert("abc".into());
+    assert_eq!(cluster.reconcile().replicas, None);
 }
 
 /// The quorum is in this cluster alone. Without a tombstone the agent does not know if the ensemble has ended elsewhere.
@@ -1084,6 +1106,18 @@ fn refusals_are_reported_at_the_end_too_and_their_number_is_bounded() {
     cluster.reconcile();
     let blocked = cluster.reported().conditions.iter().find(|c| c.type_ == "Blocked").unwrap();
     assert!(blocked.message.ends_with("Service s2 is refused: no; and 6 more"), "{}", blocked.message);
+}
+
+/// Servers need neither the pod of the network check nor its name.
+#[test]
+fn a_probe_that_is_refused_blocks_no_spec() {
+    let mut cluster = serving();
+    let (kind, name, why) = (PROBE.to_owned(), "zk-abc-2".to_owned(), "exceeded quota".to_owned());
+    cluster.observation.foreign.insert(("Pod".to_owned(), name.clone()));
+    cluster.observation.refusals = vec![RefusedChange { kind, name, why, undone: false }];
+    cluster.assign(2, "r1");
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
 }
 
 /// Its servers are as the spec declares, so the rollout goes on.

@@ -309,9 +309,10 @@ fn a_probe_runs_beside_servers(#[case] ordinal: i32, #[case] expected: Option<&s
 }
 
 /// No list names the cluster that joins, so its probe brings what names it. Volumes of an earlier stay are no obstacle.
-#[test]
-fn a_probe_runs_where_a_cluster_joins() {
+#[rstest]
+fn a_probe_runs_where_a_cluster_joins(#[values(EnsemblePhase::Formed, EnsemblePhase::Running)] phase: EnsemblePhase) {
     let mut observation = join(2);
+    observation.object.spec.ensemble.phase = phase;
     observation.sets.clear();
     observation.cluster = Some("m2".into());
     observation.claims.push(claim("data-zk-abc-0", "abc"));
