@@ -198,9 +198,9 @@ mod tests {
         assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
         // No path carries so much. Servers copy snapshots through one port.
         let targets = Targets { bytes_per_second: Some(u64::MAX), ..targets };
-        let slow =
-            problems(&targets, &name("m2")).await.into_iter().find(|p| p.problem == ProblemKind::TooSlow).unwrap();
-        assert_eq!((slow.port, slow.bytes_per_second.is_some()), (Some(i32::from(QUORUM_PORT)), true));
+        let slow = problems(&targets, &name("m2")).await.into_iter().filter(|p| p.bytes_per_second.is_some());
+        let slow: Vec<_> = slow.map(|p| (p.port, p.problem)).collect();
+        assert_eq!(slow, [(Some(i32::from(QUORUM_PORT)), ProblemKind::TooSlow)]);
         std::fs::remove_file(hosts).unwrap();
     }
 }
