@@ -110,6 +110,10 @@ pub struct Source {
     /// Names of servers across clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
+    /// True while Karmada brings the template to every selected cluster, without replicas: agents report which incarnations
+    /// live there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub surveys: bool,
 }
 
 /// Secret or ConfigMap in the same namespace.

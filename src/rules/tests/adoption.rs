@@ -5,6 +5,8 @@
 #[path = "rules/world.rs"]
 mod world;
 
+use std::collections::BTreeSet;
+
 use mczk_api::{
     contract::{
         certificate_names::{self, Holds},
@@ -132,6 +134,31 @@ fn a_selected_cluster_without_voters_reports_first(
     *world.report("m4") = json!({ "otherIncarnations": [] });
     world.settle();
     assert_eq!(world.condition("Ready"), "True Serving", "{}", world.message("Progressing"));
+}
+
+/// Karmada leaves the Secrets of a template in a cluster that it takes the object from.
+#[test]
+fn no_secret_travels_to_a_cluster_that_gets_no_voter() {
+    let mut world = World::declared(&json!({}));
+    let mut travelled = BTreeSet::new();
+    for _ in 0..10 {
+        world.pass();
+        let has_secrets = !world.observed.template.as_ref().unwrap().spec.dependencies.is_empty();
+        let clusters = &world.observed.binding.as_ref().unwrap().spec.clusters;
+        travelled.extend(clusters.iter().filter(|_| has_secrets).map(|cluster| cluster.name.clone()));
+    }
+    let expected: BTreeSet<String> = ["m1", "m2", "m3"].map(str::to_owned).into();
+    assert_eq!(travelled, expected);
+}
+
+/// Seen on Karmada: it kept 2, 2 and 1 of the 5 that each cluster had got, where room asks for 3, 1 and 1.
+#[test]
+fn a_survey_leaves_karmada_no_replicas_to_keep() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    let binding = world.observed.binding.as_ref().unwrap();
+    assert_eq!(binding.spec.clusters.iter().map(|cluster| cluster.replicas).collect::<Vec<_>>(), [0; 4]);
+    assert_eq!((binding.spec.replicas, &binding.spec.replica_requirements), (Some(0), &None));
 }
 
 /// It lives where the scheduler gives no voter, and is adopted or over.

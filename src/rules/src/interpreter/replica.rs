@@ -54,6 +54,15 @@ struct ReplicaSpec {
     replicas: i32,
     #[serde(default)]
     template: Option<ReplicaTemplate>,
+    #[serde(default)]
+    source: Option<ReplicaSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "a map")]
+struct ReplicaSource {
+    #[serde(default)]
+    surveys: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -66,12 +75,15 @@ struct ReplicaTemplate {
 }
 
 /// Number of replicas, and requirements of each. The requirements are present for 0 replicas too: without them Karmada
-/// would treat the object as no workload.
+/// would treat the object as no workload. A survey is none: 0 replicas without requirements go to every selected cluster.
 ///
 /// # Errors
 /// If a field that is read has another type, or the number is below 0.
-pub(crate) fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements), Refusal> {
+pub(crate) fn interpret(object: &RawValue) -> Result<(i32, Option<ReplicaRequirements>), Refusal> {
     let ReplicaView { spec } = read("object", object)?;
+    if spec.source.is_some_and(|source| source.surveys) {
+        return Ok((0, None));
+    }
     if spec.replicas < 0 {
         return Err(Refusal::unreadable(format!("object.spec.replicas: {} is below 0", spec.replicas)));
     }
@@ -93,7 +105,7 @@ pub(crate) fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements),
         resource_request: resources::of_pod(resources.as_ref()),
         priority_class_name: scheduling.priority_class_name,
     };
-    Ok((spec.replicas, requirements))
+    Ok((spec.replicas, Some(requirements)))
 }
 
 #[cfg(test)]
@@ -116,6 +128,8 @@ mod tests {
 
     #[rstest]
     #[case::no_replicas(json!({"replicas": 0}), 0, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
+    #[case::a_survey(json!({"replicas": 3, "source": {"surveys": true}}), 0, json!(null))]
+    #[case::no_survey(json!({"replicas": 0, "source": {}}), 0, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
     #[case::a_bare_template(json!({"replicas": 3, "template": {"image": "zookeeper:3.9"}}), 3, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
     #[case::nulls(json!({"replicas": 3, "template": {"resources": null, "scheduling": null}}), 3, json!({"resourceRequest": {"cpu": "10m", "memory": "1Gi"}}))]
     #[case::limits_are_used_as_requests(

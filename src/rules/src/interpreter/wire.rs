@@ -138,10 +138,10 @@ impl Operation {
 /// Answer to an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Answer to `InterpretReplica`. The requirements are always present. Without them Karmada would treat an object
-    /// with 0 replicas as no workload, skip `ReviseReplica`, and send the template unchanged to every candidate
+    /// Answer to `InterpretReplica`. The requirements are present for all but a survey. Without them Karmada treats an object
+    /// with 0 replicas as no workload, skips `ReviseReplica`, and sends the template unchanged to every candidate
     /// cluster.
-    Replicas(i32, ReplicaRequirements),
+    Replicas(i32, Option<ReplicaRequirements>),
     /// Answer to `ReviseReplica`: the changes. Nothing changes if it is empty.
     Patch(Vec<PatchOperation>),
     /// Answer to `AggregateStatus`: the change of the status, if there is one.
@@ -211,7 +211,7 @@ impl Reply {
         match outcome {
             Ok(Answer::Replicas(replicas, requirements)) => {
                 response.replicas = Some(replicas);
-                response.replica_requirements = Some(requirements);
+                response.replica_requirements = requirements;
             }
             Ok(Answer::Patch(operations)) => response.set_patch(&operations)?,
             Ok(Answer::Status(change)) => response.set_patch(change.as_slice())?,
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn requirements_are_there_even_if_empty() {
-        let reply = Reply::new("u".into(), Ok(Answer::Replicas(0, ReplicaRequirements::default()))).unwrap();
+        let reply = Reply::new("u".into(), Ok(Answer::Replicas(0, Some(ReplicaRequirements::default())))).unwrap();
         assert_eq!(
             serde_json::to_value(reply).unwrap()["response"],
             json!({"uid": "u", "successful": true, "replicas": 0, "replicaRequirements": {}})

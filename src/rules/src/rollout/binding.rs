@@ -5,8 +5,12 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::rollout::{
-    as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
-    scheduled::Scheduled, scheduler_words,
+    as_written::has_placement,
+    cluster_selection::{ClusterSelection, surveys},
+    known::Known,
+    placement::duplicated,
+    scheduled::Scheduled,
+    scheduler_words,
 };
 use mczk_api::{
     ZooKeeper,
@@ -98,10 +102,15 @@ pub(super) fn schedule(
             ),
         );
     }
+    if surveys(template) {
+        let message =
+            "Every selected cluster has the object until its agent has reported which incarnations live there";
+        return Err(not_scheduled(binding).unwrap_or_else(|| Cause::new(Reason::Rescheduling, message)));
+    }
     if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
         return unsettled(
             Reason::NotInterpreted,
-            "Karmada reads no replicas from the template, because the interpreter webhook is not registered or did not answer: run mczk register",
+            "Karmada has read no replicas from the template yet. If it lasts, the interpreter webhook is not registered or does not answer: run mczk register",
         );
     }
     if binding.spec.replicas != Some(template.spec.replicas) {
@@ -110,8 +119,8 @@ pub(super) fn schedule(
     if !binding.spec.placement.as_ref().is_some_and(|live| has_placement(live, placement)) {
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
     }
-    if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
-        return unsettled(Reason::NotScheduled, scheduler_words::explain(&condition.message, &condition.reason));
+    if let Some(cause) = not_scheduled(binding) {
+        return Err(cause);
     }
     if binding.status.scheduler_observed_generation != binding.metadata.generation
         || binding.status.last_scheduled_time.is_none()
@@ -137,4 +146,10 @@ pub(super) fn schedule(
         .filter(|c| c.replicas > 0)
         .map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas })
         .collect())
+}
+
+/// Why Karmada finds no clusters.
+fn not_scheduled(binding: &ResourceBinding) -> Option<Cause> {
+    let condition = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False")?;
+    Some(Cause::new(Reason::NotScheduled, scheduler_words::explain(&condition.message, &condition.reason)))
 }

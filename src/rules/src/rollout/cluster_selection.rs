@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rollout::placement::{self, operator_divides};
 use mczk_api::{
-    MultiClusterZooKeeper,
+    MultiClusterZooKeeper, ZooKeeper,
     contract::{
         canonical_json::short_hash,
         labels::{PLACEMENT_HASH, SELECTED_PLACEMENT},
@@ -54,6 +54,14 @@ impl ClusterSelection {
         )
     }
 
+    /// True if Karmada may give no voter, and so no object, to a selected cluster.
+    #[must_use]
+    pub(super) fn may_leave_out(&self) -> bool {
+        let voters = self.voters();
+        let has_voters = |name: &String| voters.as_ref().is_some_and(|voters| voters.contains_key(name.as_str()));
+        !placement::duplicated(Some(&self.placement)) && !self.clusters().iter().all(has_voters)
+    }
+
     /// True if the selection is for this placement and number of voters.
     #[must_use]
     pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper) -> bool {
@@ -63,11 +71,12 @@ impl ClusterSelection {
             && self.voters().is_none_or(|voters| voters.values().sum::<i32>() == object.spec.replicas)
     }
 
-    /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
+    /// The selection that the OverridePolicy stores, or, if that is lost, the one in PropagationPolicy and template.
     #[must_use]
     pub(super) fn recover(
         overrides: Option<&OverridePolicy>,
         policy: Option<&PropagationPolicy>,
+        template: Option<&ZooKeeper>,
         object: &MultiClusterZooKeeper,
     ) -> Option<Self> {
         let stored = overrides.and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
@@ -78,14 +87,10 @@ impl ClusterSelection {
             let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
             let declared = object.spec.placement.as_ref();
-            let surveys = placement::duplicated(Some(&policy.spec.placement)) && !placement::duplicated(declared);
+            let surveys = template.is_some_and(surveys);
             // Another client may have edited the policy: only the clusters and the operator's weights count.
-            let divided = operator_divides(declared) && !surveys;
+            let divided = operator_divides(declared);
             let stored = Self { hash, placement: policy.spec.placement.clone(), divided, surveys };
-            if surveys {
-                let placement = placement::for_survey(declared, stored.clusters());
-                return Some(Self { placement, ..stored }).filter(is_valid);
-            }
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
             let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
@@ -101,6 +106,11 @@ impl ClusterSelection {
     pub(super) fn stored(&self) -> serde_json::Result<String> {
         serde_json::to_string(&StoredSelection { selection: self.clone(), checksum: Some(short_hash(self)?) })
     }
+}
+
+/// True for the template of a survey.
+pub(super) fn surveys(template: &ZooKeeper) -> bool {
+    template.spec.source.as_ref().is_some_and(|source| source.surveys)
 }
 
 /// A selection as the OverridePolicy stores it.

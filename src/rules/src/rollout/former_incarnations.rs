@@ -51,11 +51,16 @@ impl Known<'_> {
 
     /// Whether every selected cluster has reported which incarnations live there, before this one gets its first servers.
     pub(in crate::rollout) fn survey(&self, selected: &[String]) -> StepReport {
-        let has_list = !self.newest_list().servers.is_empty() || self.reported_list.is_some();
-        if has_list || self.incarnation.formed || self.is_adopting() {
+        if !self.is_without_list() || self.is_adopting() {
             return StepReport::Done;
         }
         self.other_incarnations(selected.iter().map(String::as_str))
+    }
+
+    /// True if nothing knows a server list of the incarnation: no server of it has started.
+    pub(in crate::rollout) fn is_without_list(&self) -> bool {
+        let has_list = !self.newest_list().servers.is_empty() || self.reported_list.is_some();
+        !has_list && !self.incarnation.formed
     }
 
     /// Whether another incarnation of the ensemble's name may live in these clusters (S14).

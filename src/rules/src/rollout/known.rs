@@ -150,7 +150,9 @@ impl<'a> Known<'a> {
         let status = no_time_ahead(object.status.clone().unwrap_or_default(), now);
         let rollout = object.spec.rollout.clone().unwrap_or_default();
         let is_ending = object.metadata.deletion_timestamp.is_some();
-        let selection = ClusterSelection::recover(observed.overrides.as_deref(), observed.policy.as_deref(), object);
+        let template = observed.template.as_deref();
+        let policy = observed.policy.as_deref();
+        let selection = ClusterSelection::recover(observed.overrides.as_deref(), policy, template, object);
         let own = observed.overrides.as_deref().filter(|policy| !is_ending || is_ours(&policy.metadata, object));
         let content = own.map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
         let concerned = if is_ending { concerned(&content, &status) } else { BTreeSet::new() };

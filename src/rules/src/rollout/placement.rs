@@ -126,18 +126,6 @@ pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[(String, i3
     }
 }
 
-/// The placement that gives the object to each of these clusters.
-#[must_use]
-pub(super) fn for_survey(placement: Option<&Placement>, clusters: &[String]) -> Placement {
-    let clusters: Vec<(String, i32)> = clusters.iter().map(|name| (name.clone(), 0)).collect();
-    let replica_scheduling = Some(ReplicaScheduling {
-        replica_scheduling_type: Some(ReplicaSchedulingType::Duplicated),
-        replica_division_preference: None,
-        weight_preference: None,
-    });
-    Placement { replica_scheduling, ..for_karmada(placement, &clusters) }
-}
-
 /// Weights of the clusters. A cluster without a weight gets no replica; the schema allows no weight of 0.
 fn static_weights(clusters: &[(String, i32)]) -> WeightPreference {
     let weighted = clusters.iter().filter(|(_, weight)| *weight > 0);

@@ -37,6 +37,7 @@ pub fn template(
     let source = Source {
         observers: spec.observers.clone(),
         overrides: spec.overrides.clone(),
+        surveys: false,
         names: spec.network.as_ref().map(names),
     };
     let source = (source != Source::default()).then_some(source);

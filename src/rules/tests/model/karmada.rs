@@ -3,10 +3,7 @@
 //! Karmada 1.18.2 behaves like this. While no interpreter is registered, every count is 0 and every cluster is selected. An
 //! empty schedule and an eviction delete Works. A deleted Work deletes its object unless it preserves it.
 
-use mczk_api::{
-    placement::{Placement, ReplicaSchedulingType},
-    zookeeper::ZooKeeperSpec,
-};
+use mczk_api::{placement::Placement, zookeeper::ZooKeeperSpec};
 use mczk_rules::rollout::override_rules;
 use serde_json::{Value, json};
 
@@ -23,7 +20,10 @@ pub fn detect(state: &mut State) -> bool {
     if template.foreign {
         return false;
     }
-    let counted = if state.registered { template.object.get().spec.replicas } else { 0 };
+    let spec = &template.object.get().spec;
+    // A survey is no workload.
+    let counts = state.registered && !spec.source.as_ref().is_some_and(|source| source.surveys);
+    let counted = if counts { spec.replicas } else { 0 };
     let Some(policy) = policy else {
         // Without its policy a binding stays, and no policy claims it.
         return match &mut state.binding {
@@ -40,14 +40,13 @@ pub fn detect(state: &mut State) -> bool {
     }
     let number = template.number;
     let placement = &policy.get().spec.placement;
-    let wanted = |b: &Binding| {
-        b.replicas == counted && b.requirements == state.registered && b.placement.get() == placement && b.claimed
-    };
+    let wanted =
+        |b: &Binding| b.replicas == counted && b.requirements == counts && b.placement.get() == placement && b.claimed;
     match &mut state.binding {
         Some(binding) if wanted(binding) => false,
         Some(binding) => {
             binding.replicas = counted;
-            binding.requirements = state.registered;
+            binding.requirements = counts;
             binding.placement = Shared::new(placement.clone());
             binding.claimed = true;
             binding.scheduled = false;
@@ -57,7 +56,7 @@ pub fn detect(state: &mut State) -> bool {
             *none = Some(Binding {
                 template: number,
                 replicas: counted,
-                requirements: state.registered,
+                requirements: counts,
                 placement: Shared::new(placement.clone()),
                 claimed: true,
                 clusters: Vec::new(),
@@ -100,18 +99,9 @@ fn named(placement: &Placement, count: usize) -> Vec<usize> {
     (0..count).filter(is_named).filter(|c| !affinity.exclude_clusters.contains(&name(*c))).collect()
 }
 
-/// True if each cluster gets the whole number of replicas: the operator asks all agents.
-fn duplicates(placement: &Placement) -> bool {
-    let kind = placement.replica_scheduling.as_ref().and_then(|scheduling| scheduling.replica_scheduling_type);
-    kind == Some(ReplicaSchedulingType::Duplicated)
-}
-
 /// By static weights: whole shares first, then the remainder by weight. A cluster without replicas drops out, unless there are
 /// no replicas.
 fn divide(replicas: i32, candidates: &[usize], placement: &Placement) -> Vec<(usize, i32)> {
-    if duplicates(placement) {
-        return candidates.iter().map(|cluster| (*cluster, replicas)).collect();
-    }
     let preference = placement.replica_scheduling.as_ref().and_then(|s| s.weight_preference.as_ref());
     let weight = |cluster: usize| {
         let rules = preference.map_or(&[][..], |preference| &preference.static_weight_list);
@@ -146,8 +136,7 @@ pub fn settled(state: &State) -> bool {
         && binding.requirements
         && binding.replicas == template.object.get().spec.replicas
         && *binding.placement.get() == policy.get().spec.placement
-        && (duplicates(binding.placement.get())
-            || binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas)
+        && binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas
 }
 
 /// Renders one cluster's Work and applies it there, if Karmada reaches the cluster. `false` if nothing changes.

@@ -47,8 +47,9 @@ fn names(list: &str) -> Vec<String> {
     list.split(',').filter(|n| !n.is_empty()).map(ToOwned::to_owned).collect()
 }
 
-fn generation(zookeeper: i64) -> ObservedGenerations {
-    ObservedGenerations { multiclusterzookeeper: zookeeper, zookeeper }
+/// The generations of an object. Its template has changed twice more: a survey, and no Secrets before the schedule.
+fn generation(multiclusterzookeeper: i64) -> ObservedGenerations {
+    ObservedGenerations { multiclusterzookeeper, zookeeper: multiclusterzookeeper + 2 }
 }
 
 /// The state of the last record after each of some passes.

@@ -9,7 +9,7 @@ fn the_first_record_has_the_order_of_the_schedule() {
     assert_eq!(passes(&mut world, 2), ["none", "Deploying m3,m1|m2|"]);
     let [record] = world.records().try_into().unwrap();
     assert_eq!(record.order, names("m2,m3,m1"));
-    assert_eq!(record.observed_generations, ObservedGenerations { multiclusterzookeeper: 1, zookeeper: 1 });
+    assert_eq!(record.observed_generations, ObservedGenerations { multiclusterzookeeper: 1, zookeeper: 3 });
     assert_eq!(world.images(), "m2=zoo:1");
     assert_eq!(world.overrides().ensemble.servers.len(), 5, "the server list is complete from the start");
 }

@@ -130,7 +130,7 @@ fn records_are_kept_up_to_the_limit(#[case] limit: Option<i32>, #[case] kept: us
     }
     let records = world.records();
     assert_eq!(records.len(), kept);
-    assert_eq!(records.last().unwrap().observed_generations.zookeeper, 13, "the newest stay");
+    assert_eq!(records.last().unwrap().observed_generations.zookeeper, 15, "the newest stay");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use mczk_api::{
     },
     karmada::{DELETION_PROTECTION, resource_binding::AggregatedStatusItem},
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-    placement::{Placement, ReplicaSchedulingType, StaticClusterWeight},
+    placement::StaticClusterWeight,
     zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
 };
 use mczk_rules::{
@@ -81,17 +81,6 @@ pub(crate) fn spec(more: &Value) -> Value {
     spec
 }
 
-/// What Karmada schedules for a survey: the whole number in every cluster.
-fn surveyed(object: &MultiClusterZooKeeper, placement: &Placement, replicas: i32) -> Option<Vec<(String, i32)>> {
-    let is_duplicated = |placement: &Placement| {
-        let scheduling = placement.replica_scheduling.as_ref();
-        scheduling.is_some_and(|s| s.replica_scheduling_type == Some(ReplicaSchedulingType::Duplicated))
-    };
-    let is_survey = is_duplicated(placement) && !object.spec.placement.as_ref().is_some_and(is_duplicated);
-    let clusters = placement.cluster_affinity.iter().flat_map(|affinity| affinity.cluster_names.clone());
-    is_survey.then(|| clusters.map(|name| (name, replicas)).collect())
-}
-
 /// A new image, which m1 is getting.
 pub(crate) fn rolling(more: &Value) -> World {
     let mut world = World::done(more);
@@ -103,10 +92,14 @@ pub(crate) fn rolling(more: &Value) -> World {
 }
 
 impl World {
-    /// Every cluster has reported which incarnations live there, and the operator has not selected again yet.
+    /// Every cluster has reported which incarnations live there, and the operator has not settled the schedule yet.
     pub(crate) fn new(more: &Value) -> Self {
         let mut world = Self::declared(more);
         world.pass();
+        // Not all clusters get voters, and Secrets.
+        if world.observed.object.spec.tls.quorum {
+            world.pass();
+        }
         world
     }
 
@@ -303,14 +296,17 @@ impl World {
     fn schedule(&mut self) {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
         let name = self.observed.object.name_any();
-        let surveyed = surveyed(&self.observed.object, &policy.spec.placement, template.spec.replicas);
-        let placed = surveyed.as_ref().unwrap_or(&self.placed);
+        // A survey is no workload: every selected cluster gets it.
+        let surveys = template.spec.source.as_ref().is_some_and(|source| source.surveys);
+        let selected = policy.spec.placement.cluster_affinity.iter().flat_map(|affinity| &affinity.cluster_names);
+        let placed: Vec<(String, i32)> =
+            if surveys { selected.map(|name| (name.clone(), 0)).collect() } else { self.placed.clone() };
         let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
         let mut binding: mczk_api::karmada::resource_binding::ResourceBinding = serde_json::from_value(json!({
             "metadata": { "name": binding_name(&name), "generation": 1, "labels": { DELETION_PROTECTION: "Always" }, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
             "spec": {
                 "resource": { "kind": "ZooKeeper", "name": name, "uid": template.metadata.uid },
-                "replicas": template.spec.replicas, "replicaRequirements": {},
+                "replicas": template.spec.replicas, "replicaRequirements": (!surveys).then(|| json!({})),
                 "clusters": placed.iter().map(|(name, count)| json!({ "name": name, "replicas": count })).collect::<Vec<_>>(),
                 "placement": policy.spec.placement
             },
@@ -319,7 +315,7 @@ impl World {
         .unwrap();
         binding.status.aggregated_status = placed
             .iter()
-            .filter(|(_, count)| *count > 0)
+            .filter(|(_, count)| *count > 0 || surveys)
             .map(|(name, _)| {
                 before.iter().find(|item| item.cluster_name == *name).cloned().unwrap_or_else(|| {
                     serde_json::from_value(

@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time},
+    jiff::SignedDuration,
+};
 use rstest::rstest;
 use serde_json::json;
 
@@ -319,17 +322,28 @@ fn an_unassigned_object_reports_only_its_generation() {
 
 /// The rollout never reached the cluster, and the cluster is no longer selected. An object that a user created stays.
 #[rstest]
-#[case::released(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, true)]
-#[case::managed(&["mczk.io/ensemble", KARMADA_MANAGED_LABEL], &["mczk.io/applied-hash"], false, false)]
-#[case::by_hand(&[], &[], false, false)]
-#[case::objects_remain(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, false)]
+#[case::released(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, 30, true)]
+#[case::just_released(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, 29, false)]
+#[case::managed(&["mczk.io/ensemble", KARMADA_MANAGED_LABEL], &["mczk.io/applied-hash"], false, 30, false)]
+#[case::by_hand(&[], &[], false, 30, false)]
+#[case::objects_remain(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, 30, false)]
 fn an_object_that_was_never_accepted_is_removed(
     #[case] labels: &[&str],
     #[case] annotations: &[&str],
     #[case] remains: bool,
+    #[case] seconds: i64,
     #[case] removed: bool,
 ) {
     let mut cluster = Cluster::new(list(1, ALL));
+    let now = Timestamp::new(cluster.now + 1, 0).unwrap();
+    let written = now - SignedDuration::from_secs(seconds);
+    let fields = |time, subresource: Option<&str>| ManagedFieldsEntry {
+        time: Some(Time(time)),
+        subresource: subresource.map(str::to_owned),
+        ..ManagedFieldsEntry::default()
+    };
+    let fields = vec![fields(written, None), fields(now, Some("status"))];
+    cluster.observation.object.metadata.managed_fields = Some(fields);
     let named = |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), String::new())).collect());
     cluster.observation.object.metadata.labels = named(labels);
     cluster.observation.object.metadata.annotations = named(annotations);

@@ -1,6 +1,6 @@
 //! The decision for an object without a server list: nothing of an ensemble is here.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt;
 
 use crate::agent::decide::{
@@ -18,10 +18,14 @@ use crate::agent::decide::{
     unused_claims,
 };
 use mczk_api::{
+    ZooKeeper,
     contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
     pod::Reclaim,
     zookeeper::ZooKeeperStatus,
 };
+
+/// How long the release of an object by Karmada may take.
+const RELEASE: SignedDuration = SignedDuration::from_secs(30);
 
 pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Timestamp) -> Decision {
     let object = &observation.object;
@@ -57,6 +61,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         now,
     };
     let deleting = object.metadata.deletion_timestamp.is_some();
+    let orphaned = is_orphaned(observation);
     Decision {
         list: None,
         replicas: None,
@@ -72,8 +77,8 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         status: status::report(&inputs),
         finalizer: probes.incarnation.is_some()
             || has_finalizer(object) && (!deleting || !observation.incarnations().is_empty()),
-        remove_object: is_orphaned(observation),
-        requeue: if probes == ProbePlan::default() { Requeue::AtRest } else { Requeue::Busy },
+        remove_object: orphaned && !is_just_written(object, now),
+        requeue: if probes == ProbePlan::default() && !orphaned { Requeue::AtRest } else { Requeue::Busy },
         probes,
     }
 }
@@ -89,4 +94,12 @@ fn is_orphaned(observation: &Observation) -> bool {
         && !accepted
         && object.metadata.deletion_timestamp.is_none()
         && observation.incarnations().is_empty()
+}
+
+/// True if Karmada may still be at work on the object. It may look for it once more, to complete the deletion of the Work, and
+/// without the object it never completes that (`cleanupPolicyClaimMetadata` in its `pkg/controllers/execution`).
+fn is_just_written(object: &ZooKeeper, now: Timestamp) -> bool {
+    let writes = object.metadata.managed_fields.iter().flatten().filter(|fields| fields.subresource.is_none());
+    let newest = writes.filter_map(|fields| fields.time.as_ref()).map(|time| time.0).max();
+    newest.is_some_and(|newest| now.duration_since(newest) < RELEASE)
 }

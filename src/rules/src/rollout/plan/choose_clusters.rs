@@ -15,7 +15,6 @@ use mczk_api::{
     contract::{cause::Cause, conditions::Reason},
     karmada::cluster::Cluster,
     mutation::broken,
-    placement::Placement,
     zookeeper::Role,
 };
 
@@ -41,12 +40,8 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
     let is_current = |current: &ClusterSelection| {
         let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
-        let is_right = if current.surveys {
-            current.hash == hash && known.survey(current.clusters()).is_open()
-        } else {
-            current.is_for(&hash, object) && divides_as_reported(known, current)
-        };
-        is_usable && is_right
+        let is_open = !current.surveys || known.survey(current.clusters()).is_open();
+        is_usable && is_open && current.is_for(&hash, object) && divides_as_reported(known, current)
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -63,28 +58,18 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
         },
     };
     let is_surveyed = current.is_some_and(|current| !current.surveys);
+    // S14: another incarnation may live where the division gives no voter.
     let surveys = !is_surveyed && known.survey(&clusters).is_open();
     let selection = divided(known, hash, clusters);
-    let selection = if surveys { with_survey(declared, selection) } else { selection };
-    Ok(Choice { selection: Some(selection), ..kept })
+    let surveys = surveys && selection.may_leave_out();
+    Ok(Choice { selection: Some(ClusterSelection { surveys, ..selection }), ..kept })
 }
 
 /// The selection of these clusters, with the declared division.
-pub(super) fn divided(known: &Known<'_>, hash: String, clusters: Vec<String>) -> ClusterSelection {
+fn divided(known: &Known<'_>, hash: String, clusters: Vec<String>) -> ClusterSelection {
     let declared = known.object.spec.placement.as_ref();
     let placement = placement::for_karmada(declared, &with_voters(known, clusters));
     ClusterSelection { hash, placement, divided: placement::operator_divides(declared), surveys: false }
-}
-
-/// S14: the selection as a survey, if its division may give no object to a cluster, where another incarnation may live.
-fn with_survey(declared: Option<&Placement>, selection: ClusterSelection) -> ClusterSelection {
-    let voters = selection.voters();
-    let has_voters = |name: &String| voters.as_ref().is_some_and(|voters| voters.contains_key(name.as_str()));
-    if placement::duplicated(declared) || selection.clusters().iter().all(has_voters) {
-        return selection;
-    }
-    let placement = placement::for_survey(declared, selection.clusters());
-    ClusterSelection { placement, divided: false, surveys: true, ..selection }
 }
 
 /// False if the operator takes a reported server list over, and divided the voters before it knew where they are.

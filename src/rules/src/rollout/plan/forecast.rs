@@ -47,14 +47,10 @@ impl ClusterForecast {
 /// As [`mczk_api::contract::canonical_json::hash`].
 pub fn forecast(known: &Known<'_>) -> serde_json::Result<Forecast> {
     let choice = choose_clusters::choose_clusters(known, true)?;
-    let selection = choice.selection.map(|selection| {
-        let clusters = || selection.clusters().to_vec();
-        if selection.surveys { choose_clusters::divided(known, selection.hash.clone(), clusters()) } else { selection }
-    });
     let certificates = plan_certificates::plan_certificates(known);
     let specs = &known.overrides.cluster_specs;
     let template = render::template(known.object, known.server_image, certificates.dependencies(), specs)?;
-    let voters = voters(known, selection.as_ref(), specs);
+    let voters = voters(known, choice.selection.as_ref(), specs);
     let names: BTreeSet<&String> = specs.keys().chain(voters.keys()).collect();
     let mut clusters = BTreeMap::new();
     for name in names {

@@ -1,12 +1,17 @@
 //! The spec of the template.
 
 use crate::rollout::{
-    as_written::has_placement, cluster_selection::ClusterSelection, desired, known::Known,
-    plan::plan_certificates::PlannedCertificates, render, steps::StepReport,
+    as_written::has_placement,
+    cluster_selection::ClusterSelection,
+    desired,
+    known::Known,
+    plan::{plan_certificates::PlannedCertificates, settle_schedule::settle_schedule},
+    render,
+    steps::StepReport,
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason},
-    zookeeper::ZooKeeperSpec,
+    zookeeper::{Source, ZooKeeperSpec},
 };
 
 /// The spec of the template, as the operator writes it.
@@ -33,6 +38,9 @@ impl PlannedTemplate {
 }
 
 /// Plans the spec of the template.
+///
+/// Secrets travel with the template, and Karmada leaves them in a cluster that it takes the object from. So the template names
+/// none before the schedule of the first servers.
 pub(super) fn plan_template(
     known: &Known<'_>,
     selection: &ClusterSelection,
@@ -41,9 +49,23 @@ pub(super) fn plan_template(
 ) -> serde_json::Result<PlannedTemplate> {
     let (spec, newer_waits) = template_spec(known, certificates, may_change)?;
     let placement = known.policy.and_then(|live| live.whole().pointer("/spec/placement"));
-    let is_written = known.template.is_some_and(|live| live.spec == spec)
-        && placement.is_some_and(|live| has_placement(live, &selection.placement));
-    Ok(PlannedTemplate { spec, is_written, newer_waits })
+    let is_placed = placement.is_some_and(|live| has_placement(live, &selection.placement));
+    let planned = |spec: ZooKeeperSpec| {
+        let is_written = is_placed && known.template.is_some_and(|live| live.spec == spec);
+        PlannedTemplate { spec, is_written, newer_waits }
+    };
+    if selection.surveys {
+        let source = Some(Source { surveys: true, ..spec.source.clone().unwrap_or_default() });
+        return Ok(planned(ZooKeeperSpec { replicas: 0, source, dependencies: Vec::new(), ..spec }));
+    }
+    let has_secrets = known.template.is_some_and(|live| !live.spec.dependencies.is_empty());
+    if known.is_without_list() && selection.may_leave_out() && !has_secrets {
+        let bare = planned(ZooKeeperSpec { dependencies: Vec::new(), ..spec.clone() });
+        if settle_schedule(known, selection, &bare).is_err() {
+            return Ok(bare);
+        }
+    }
+    Ok(planned(spec))
 }
 
 /// The template's spec: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when

@@ -19,10 +19,10 @@ use mczk_api::{
 pub(super) fn settle_schedule(
     known: &Known<'_>,
     selection: &ClusterSelection,
-    planned: &PlannedTemplate,
+    template: &PlannedTemplate,
 ) -> Result<Vec<Scheduled>, Cause> {
     let binding = known.binding;
-    let Some(live) = known.template.filter(|_| planned.is_written) else {
+    let Some(live) = known.template.filter(|_| template.is_written) else {
         let message = "The operator writes the template and its policy".to_owned();
         return Err(Cause { reason: Reason::Rescheduling, message });
     };
@@ -33,11 +33,6 @@ pub(super) fn settle_schedule(
     let schedule = binding::schedule(binding, live, &known.policy_name, &selection.placement)?;
     match other_division::other_division(known, selection, &schedule) {
         Some(cause) => Err(cause),
-        None if selection.surveys => {
-            let message =
-                "Every selected cluster has the object until its agent has reported which incarnations live there";
-            Err(Cause { reason: Reason::Rescheduling, message: message.to_owned() })
-        }
         None => Ok(schedule),
     }
 }
