@@ -96,7 +96,7 @@ fn is_orphaned(observation: &Observation) -> bool {
         && observation.incarnations().is_empty()
 }
 
-/// True if Karmada may still be at work on the object. It may look for it once more, to complete the deletion of the Work, and
+/// True if Karmada may still be at work on the object. It may read it once more, to complete the deletion of the Work, and
 /// without the object it never completes that (`cleanupPolicyClaimMetadata` in its `pkg/controllers/execution`).
 fn is_just_written(object: &ZooKeeper, now: Timestamp) -> bool {
     let writes = object.metadata.managed_fields.iter().flatten().filter(|fields| fields.subresource.is_none());
