@@ -110,7 +110,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     if selection.surveys {
         steps.add(PlanStep::FormerIncarnations, known.survey(selection.clusters()));
     }
-    let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, &template));
+    let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, template.is_written));
     let settled = schedule.as_ref().and_then(|schedule| schedule.as_deref().ok());
     let tls = certificates.for_servers(template.written());
     let mut recovery = recover_overrides::recover_overrides(known, &selection, &template, settled, tls.as_ref())?;

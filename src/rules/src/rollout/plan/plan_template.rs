@@ -61,7 +61,7 @@ pub(super) fn plan_template(
     let has_secrets = known.template.is_some_and(|live| !live.spec.dependencies.is_empty());
     if known.is_without_list() && selection.may_leave_out() && !has_secrets {
         let bare = planned(ZooKeeperSpec { dependencies: Vec::new(), ..spec.clone() });
-        if settle_schedule(known, selection, &bare).is_err() {
+        if settle_schedule(known, selection, bare.is_written).is_err() {
             return Ok(bare);
         }
     }

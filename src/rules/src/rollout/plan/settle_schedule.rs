@@ -1,28 +1,24 @@
 //! The schedule, once Karmada has settled it for the written objects.
 
 use crate::rollout::{
-    binding,
-    cluster_selection::ClusterSelection,
-    known::Known,
-    plan::{other_division, plan_template::PlannedTemplate},
-    scheduled::Scheduled,
+    binding, cluster_selection::ClusterSelection, known::Known, plan::other_division, scheduled::Scheduled,
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason},
     mutation::broken,
 };
 
-/// The voters of each cluster.
+/// The voters of each cluster. `is_written` is true if the live objects have the planned template and placement.
 ///
 /// # Errors
 /// Why the schedule cannot be used.
 pub(super) fn settle_schedule(
     known: &Known<'_>,
     selection: &ClusterSelection,
-    template: &PlannedTemplate,
+    is_written: bool,
 ) -> Result<Vec<Scheduled>, Cause> {
     let binding = known.binding;
-    let Some(live) = known.template.filter(|_| template.is_written) else {
+    let Some(live) = known.template.filter(|_| is_written) else {
         let message = "The operator writes the template and its policy".to_owned();
         return Err(Cause { reason: Reason::Rescheduling, message });
     };
