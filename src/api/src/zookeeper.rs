@@ -94,6 +94,14 @@ pub struct ZooKeeperSpec {
     pub ensemble: Ensemble,
 }
 
+impl ZooKeeperSpec {
+    /// True for the template of a survey.
+    #[must_use]
+    pub fn surveys(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.surveys)
+    }
+}
+
 /// Input from which the operator makes each cluster's spec. It is part of the template so that a running rollout
 /// continues with the input it began with, and so that a change raises the template's generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

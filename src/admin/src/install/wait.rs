@@ -21,7 +21,7 @@ use crate::{
     register::{agents, host},
     terminal::{error::Error, output::print},
 };
-use mczk_api::karmada::resource_binding::ResourceBinding;
+use mczk_api::{contract::last_write::last_write, karmada::resource_binding::ResourceBinding};
 use mczk_reading::read_only;
 
 /// Time between two looks.
@@ -116,8 +116,8 @@ pub(super) async fn certificate(place: &InstallTargets, secret: &str, limit: Dur
 /// pods, operators may run elsewhere.
 fn unread(secret: &ObjectMeta, mut pods: Vec<ObjectMeta>, now: Timestamp) -> Missing {
     let created = |metadata: &ObjectMeta| metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let writes = secret.managed_fields.iter().flatten().filter_map(|fields| fields.time.as_ref().map(|time| time.0));
-    let Some(written) = writes.chain(created(secret)).max().filter(|written| now < *written + RELOAD) else {
+    let writes = last_write(secret).into_iter().chain(created(secret));
+    let Some(written) = writes.max().filter(|written| now < *written + RELOAD) else {
         return Missing::new();
     };
     if pods.is_empty() {

@@ -12,6 +12,7 @@ pub mod described;
 pub mod event_reasons;
 pub mod former_incarnations;
 pub mod labels;
+pub mod last_write;
 pub mod loaded_certificates;
 pub mod mesh;
 pub mod naming;

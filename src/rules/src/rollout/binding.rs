@@ -5,12 +5,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::rollout::{
-    as_written::has_placement,
-    cluster_selection::{ClusterSelection, surveys},
-    known::Known,
-    placement::duplicated,
-    scheduled::Scheduled,
-    scheduler_words,
+    as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
+    scheduled::Scheduled, scheduler_words,
 };
 use mczk_api::{
     ZooKeeper,
@@ -102,7 +98,7 @@ pub(super) fn schedule(
             ),
         );
     }
-    if surveys(template) {
+    if template.spec.surveys() {
         let message =
             "Every selected cluster has the object until its agent has reported which incarnations live there";
         return Err(not_scheduled(binding).unwrap_or_else(|| Cause::new(Reason::Rescheduling, message)));

@@ -87,7 +87,7 @@ impl ClusterSelection {
             let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
             let declared = object.spec.placement.as_ref();
-            let surveys = template.is_some_and(surveys);
+            let surveys = template.is_some_and(|template| template.spec.surveys());
             // Another client may have edited the policy: only the clusters and the operator's weights count.
             let divided = operator_divides(declared);
             let stored = Self { hash, placement: policy.spec.placement.clone(), divided, surveys };
@@ -106,11 +106,6 @@ impl ClusterSelection {
     pub(super) fn stored(&self) -> serde_json::Result<String> {
         serde_json::to_string(&StoredSelection { selection: self.clone(), checksum: Some(short_hash(self)?) })
     }
-}
-
-/// True for the template of a survey.
-pub(super) fn surveys(template: &ZooKeeper) -> bool {
-    template.spec.source.as_ref().is_some_and(|source| source.surveys)
 }
 
 /// A selection as the OverridePolicy stores it.

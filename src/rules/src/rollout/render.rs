@@ -37,8 +37,8 @@ pub fn template(
     let source = Source {
         observers: spec.observers.clone(),
         overrides: spec.overrides.clone(),
-        surveys: false,
         names: spec.network.as_ref().map(names),
+        surveys: false,
     };
     let source = (source != Source::default()).then_some(source);
     Ok(ZooKeeperSpec {

@@ -22,7 +22,7 @@ pub fn detect(state: &mut State) -> bool {
     }
     let spec = &template.object.get().spec;
     // A survey is no workload.
-    let counts = state.registered && !spec.source.as_ref().is_some_and(|source| source.surveys);
+    let counts = state.registered && !spec.surveys();
     let counted = if counts { spec.replicas } else { 0 };
     let Some(policy) = policy else {
         // Without its policy a binding stays, and no policy claims it.

@@ -297,7 +297,7 @@ impl World {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
         let name = self.observed.object.name_any();
         // A survey is no workload: every selected cluster gets it.
-        let surveys = template.spec.source.as_ref().is_some_and(|source| source.surveys);
+        let surveys = template.spec.surveys();
         let selected = policy.spec.placement.cluster_affinity.iter().flat_map(|affinity| &affinity.cluster_names);
         let placed: Vec<(String, i32)> =
             if surveys { selected.map(|name| (name.clone(), 0)).collect() } else { self.placed.clone() };

@@ -9,6 +9,7 @@ use crate::doctor::{
 };
 use mczk_api::{
     GROUP, VERSION,
+    contract::last_write::last_write,
     karmada::interpreter::{ResourceInterpreterWebhook, RuleWithOperations, ServiceReference},
 };
 use mczk_rules::interpreter::wire::Operation;
@@ -54,9 +55,7 @@ pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFi
 
 /// When the registration was last changed.
 fn registered_at(observed: &DoctorObserved) -> Option<Timestamp> {
-    let registration = observed.registration_of_ours()?;
-    let fields = registration.metadata.managed_fields.iter().flatten();
-    fields.filter_map(|fields| fields.time.as_ref().map(|time| time.0)).max()
+    last_write(&observed.registration_of_ours()?.metadata)
 }
 
 /// A call of Karmada that failed a short time ago. An older registration may have had another address.

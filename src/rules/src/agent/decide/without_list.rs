@@ -19,7 +19,10 @@ use crate::agent::decide::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+    contract::{
+        labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+        last_write::last_write,
+    },
     pod::Reclaim,
     zookeeper::ZooKeeperStatus,
 };
@@ -99,7 +102,5 @@ fn is_orphaned(observation: &Observation) -> bool {
 /// True if Karmada may still be at work on the object. It may read it once more, to complete the deletion of the Work, and
 /// without the object it never completes that (`cleanupPolicyClaimMetadata` in its `pkg/controllers/execution`).
 fn is_just_written(object: &ZooKeeper, now: Timestamp) -> bool {
-    let writes = object.metadata.managed_fields.iter().flatten().filter(|fields| fields.subresource.is_none());
-    let newest = writes.filter_map(|fields| fields.time.as_ref()).map(|time| time.0).max();
-    newest.is_some_and(|newest| now.duration_since(newest) < RELEASE)
+    last_write(&object.metadata).is_some_and(|written| now.duration_since(written) < RELEASE)
 }

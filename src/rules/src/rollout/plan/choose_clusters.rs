@@ -33,8 +33,7 @@ pub(super) struct Choice {
 /// A new incarnation selects again. A cluster that the user has abandoned gets no voters.
 pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json::Result<Choice> {
     let object = known.object;
-    let declared = object.spec.placement.as_ref();
-    let hash = placement::placement_hash(declared)?;
+    let hash = placement::placement_hash(object.spec.placement.as_ref())?;
     let current = known.selection.as_ref().filter(|_| !known.incarnation.is_next);
     let kept = Choice { selection: current.cloned(), waits: false, report: StepReport::Done };
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
@@ -58,10 +57,9 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
         },
     };
     let is_surveyed = current.is_some_and(|current| !current.surveys);
-    // S14: another incarnation may live where the division gives no voter.
-    let surveys = !is_surveyed && known.survey(&clusters).is_open();
     let selection = divided(known, hash, clusters);
-    let surveys = surveys && selection.may_leave_out();
+    // S14: another incarnation may live where the division gives no voter.
+    let surveys = !is_surveyed && selection.may_leave_out() && known.survey(selection.clusters()).is_open();
     Ok(Choice { selection: Some(ClusterSelection { surveys, ..selection }), ..kept })
 }
 
