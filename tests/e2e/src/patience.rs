@@ -1,11 +1,65 @@
 //! Polls a condition, with a deadline and an error that holds the last result.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 
 /// The time between two polls.
 const PACE: Duration = Duration::from_millis(150);
+/// Waits from this length on are named if a scenario takes too long.
+const LONG: Duration = Duration::from_secs(15);
+
+/// A condition that a scenario waited for.
+struct Wait {
+    what: String,
+    begun: Instant,
+    /// `None` while it waits.
+    took: Option<Duration>,
+}
+
+/// What a scenario waited for, in the order of its begin.
+#[derive(Clone, Default)]
+pub struct Waits(Arc<Mutex<Vec<Wait>>>);
+
+tokio::task_local! {
+    static WAITS: Waits;
+}
+
+impl Waits {
+    /// Records the waits of a future. They outlive it.
+    pub fn of<F: Future>(&self, run: F) -> impl Future<Output = F::Output> {
+        WAITS.scope(self.clone(), run)
+    }
+
+    /// The long waits, and those that have not ended, a line each.
+    #[must_use]
+    pub fn long(&self) -> Vec<String> {
+        let line = |wait: &Wait| match wait.took {
+            None => Some(format!("{:.0} s, to the end: {}", wait.begun.elapsed().as_secs_f64(), wait.what)),
+            Some(took) => (took >= LONG).then(|| format!("{:.0} s: {}", took.as_secs_f64(), wait.what)),
+        };
+        self.lock().iter().filter_map(line).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Wait>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, what: &str) -> usize {
+        let mut waits = self.lock();
+        waits.push(Wait { what: what.to_owned(), begun: Instant::now(), took: None });
+        waits.len() - 1
+    }
+
+    fn end(&self, index: usize) {
+        if let Some(wait) = self.lock().get_mut(index) {
+            wait.took = Some(wait.begun.elapsed());
+        }
+    }
+}
 
 /// Polls until `poll` succeeds. Its error describes the current state.
 ///
@@ -15,14 +69,20 @@ pub async fn wait_for<T, F>(what: &str, patience: Duration, mut poll: impl FnMut
 where
     F: Future<Output = Result<T>>,
 {
+    let noted = WAITS.try_with(|waits| (waits.clone(), waits.begin(what)));
     let end = Instant::now() + patience;
-    loop {
+    let result = loop {
         match poll().await {
-            Ok(value) => return Ok(value),
-            Err(last) if Instant::now() >= end => {
-                bail!("not after {} s: {what}. Last state: {last:#}", patience.as_secs())
-            }
+            Ok(value) => break Ok(value),
+            Err(last) if Instant::now() >= end => break Err(last),
             Err(_) => tokio::time::sleep(PACE).await,
         }
+    };
+    if let Ok((waits, index)) = noted {
+        waits.end(index);
+    }
+    match result {
+        Ok(value) => Ok(value),
+        Err(last) => bail!("not after {} s: {what}. Last state: {last:#}", patience.as_secs()),
     }
 }

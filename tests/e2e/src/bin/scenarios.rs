@@ -17,6 +17,7 @@ use e2e::{
     diagnosis,
     federation::{Federation, OPERATOR_USER, Options},
     interruption::until_interrupted,
+    patience::Waits,
     scenarios::{ALL, Place, Scenario, limit},
     scene,
 };
@@ -191,38 +192,45 @@ async fn unused_rights(stages: &[Stage]) -> Result<Option<&'static str>> {
     Ok(Some("rights"))
 }
 
-/// The time of a scenario, and its error with a diagnosis.
-type Outcome = (Duration, Result<(), (anyhow::Error, String)>);
+/// How a scenario went.
+struct Outcome {
+    took: Duration,
+    waits: Waits,
+    /// Its error, with a diagnosis.
+    result: Result<(), (anyhow::Error, String)>,
+}
 
 /// Runs a scenario. A panic counts as its failure.
 async fn one(federation: &Federation, scenario: Scenario) -> Outcome {
     let begun = Instant::now();
     let (namespaces, run) = scene::noted((scenario.run)(federation));
-    let guarded = std::panic::AssertUnwindSafe(run).catch_unwind();
+    let waits = Waits::default();
+    let guarded = std::panic::AssertUnwindSafe(waits.of(run)).catch_unwind();
     let result = match tokio::time::timeout(limit(), guarded).await {
         Err(_) => Err(anyhow::anyhow!("not complete after {} s", limit().as_secs())),
         Ok(Err(_)) => Err(anyhow::anyhow!("it panicked")),
         Ok(Ok(result)) => result,
     };
-    let elapsed = begun.elapsed();
-    let Err(error) = result else { return (elapsed, Ok(())) };
+    let took = begun.elapsed();
+    let Err(error) = result else { return Outcome { took, waits, result: Ok(()) } };
     // Before another scenario changes the federation.
     let namespaces = lock(&namespaces).clone();
     let found = futures::future::join_all(namespaces.iter().map(|name| diagnosis::of(federation, name))).await;
-    (elapsed, Err((error, found.concat())))
+    Outcome { took, waits, result: Err((error, found.concat())) }
 }
 
-fn report(scenario: Scenario, (elapsed, result): Outcome) -> Option<&'static str> {
-    let seconds = elapsed.as_secs_f64();
-    match result {
-        Ok(()) => {
-            println!("ok      {:26} {seconds:6.1} s  {}", scenario.name, scenario.shows);
-            None
-        }
-        Err((error, found)) => {
-            println!("FAILED  {:26} {seconds:6.1} s  {}\n        {error:#}", scenario.name, scenario.shows);
-            found.lines().for_each(|line| println!("        {line}"));
-            Some(scenario.name)
-        }
+/// A scenario that failed, or came close to its limit, is printed with its long waits.
+fn report(scenario: Scenario, Outcome { took, waits, result }: Outcome) -> Option<&'static str> {
+    let outcome = if result.is_ok() { "ok     " } else { "FAILED " };
+    println!("{outcome} {:26} {:6.1} s  {}", scenario.name, took.as_secs_f64(), scenario.shows);
+    let failed = result.err();
+    if let Some((error, _)) = &failed {
+        println!("        {error:#}");
     }
+    if failed.is_some() || took > limit() / 2 {
+        waits.long().iter().for_each(|wait| println!("        waited {wait}"));
+    }
+    let (_, found) = failed?;
+    found.lines().for_each(|line| println!("        {line}"));
+    Some(scenario.name)
 }
