@@ -29,6 +29,9 @@ const COMPONENTS: [&str; 6] = [
     "karmada-apiserver",
 ];
 
+/// The most keys that are written in one request, and their most bytes. etcd takes 128 keys and 1.5 MiB.
+const MOST: (usize, usize) = (100, 1 << 20);
+
 /// The keys of a prefix, as etcd's gateway names a range.
 fn range(prefix: &str) -> Value {
     json!({ "key": encoded(&format!("/{prefix}/")), "range_end": encoded(&format!("/{prefix}0")) })
@@ -36,6 +39,23 @@ fn range(prefix: &str) -> Value {
 
 fn encoded(text: &str) -> ByteString {
     ByteString(text.as_bytes().to_vec())
+}
+
+/// The pairs in groups that etcd takes in one request. A larger pair is alone.
+fn batches(pairs: &[Value]) -> Vec<Vec<&Value>> {
+    let size = |pair: &Value| pair.get("value").and_then(Value::as_str).map_or(0, str::len);
+    let (mut all, mut bytes) = (vec![], 0);
+    let mut last: Vec<&Value> = vec![];
+    for pair in pairs {
+        if !last.is_empty() && (last.len() == MOST.0 || bytes + size(pair) > MOST.1) {
+            all.push(std::mem::take(&mut last));
+            bytes = 0;
+        }
+        bytes += size(pair);
+        last.push(pair);
+    }
+    all.push(last);
+    all
 }
 
 impl Plan {
@@ -83,8 +103,10 @@ impl Plan {
         let pairs: Vec<Value> = serde_json::from_slice(&text)?;
         ensure!(!pairs.is_empty(), "{} holds no data of Karmada", file.display());
         let etcd = self.etcd_of_karmada()?;
-        for pair in &pairs {
-            etcd.post("/v3/kv/put", pair).await?;
+        // One by one, thousands of keys take minutes on a busy machine.
+        for together in batches(&pairs) {
+            let puts: Vec<Value> = together.into_iter().map(|pair| json!({ "requestPut": pair })).collect();
+            etcd.post("/v3/kv/txn", &json!({ "success": puts })).await?;
         }
         for component in COMPONENTS.iter().rev() {
             control::start(&self.layout, component).await?;
@@ -96,5 +118,21 @@ impl Plan {
             control::start(&self.layout, &format!("{member}/karmada-agent")).await?;
         }
         self.wait_members_ready().await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_hold_every_pair_and_what_etcd_takes() {
+        let pair =
+            |number: usize| json!({ "key": number, "value": "x".repeat(if number % 50 == 7 { 400_000 } else { 900 }) });
+        let pairs: Vec<Value> = (0..730).map(pair).collect();
+        let all = batches(&pairs);
+        assert!(all.iter().all(|batch| batch.len() <= MOST.0 && serde_json::to_vec(batch).unwrap().len() < 3 << 19));
+        assert_eq!(all.concat(), pairs.iter().collect::<Vec<_>>());
     }
 }
