@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 
 /// The time between two polls.
 const PACE: Duration = Duration::from_millis(150);
@@ -74,15 +74,14 @@ where
     let result = loop {
         match poll().await {
             Ok(value) => break Ok(value),
-            Err(last) if Instant::now() >= end => break Err(last),
+            Err(last) if Instant::now() >= end => {
+                break Err(anyhow!("not after {} s: {what}. Last state: {last:#}", patience.as_secs()));
+            }
             Err(_) => tokio::time::sleep(PACE).await,
         }
     };
     if let Ok((waits, index)) = noted {
         waits.end(index);
     }
-    match result {
-        Ok(value) => Ok(value),
-        Err(last) => bail!("not after {} s: {what}. Last state: {last:#}", patience.as_secs()),
-    }
+    result
 }

@@ -29,8 +29,10 @@ const COMPONENTS: [&str; 6] = [
     "karmada-apiserver",
 ];
 
-/// The most keys that are written in one request, and their most bytes. etcd takes 128 keys and 1.5 MiB.
-const MOST: (usize, usize) = (100, 1 << 20);
+/// The most keys that are written in one request. etcd takes 128.
+const MOST_KEYS: usize = 100;
+/// The most bytes of their values. etcd takes requests of 1.5 MiB.
+const MOST_BYTES: usize = 1 << 20;
 
 /// The keys of a prefix, as etcd's gateway names a range.
 fn range(prefix: &str) -> Value {
@@ -47,7 +49,7 @@ fn batches(pairs: &[Value]) -> Vec<Vec<&Value>> {
     let (mut all, mut bytes) = (vec![], 0);
     let mut last: Vec<&Value> = vec![];
     for pair in pairs {
-        if !last.is_empty() && (last.len() == MOST.0 || bytes + size(pair) > MOST.1) {
+        if !last.is_empty() && (last.len() == MOST_KEYS || bytes + size(pair) > MOST_BYTES) {
             all.push(std::mem::take(&mut last));
             bytes = 0;
         }
@@ -132,7 +134,7 @@ mod tests {
             |number: usize| json!({ "key": number, "value": "x".repeat(if number % 50 == 7 { 400_000 } else { 900 }) });
         let pairs: Vec<Value> = (0..730).map(pair).collect();
         let all = batches(&pairs);
-        assert!(all.iter().all(|batch| batch.len() <= MOST.0 && serde_json::to_vec(batch).unwrap().len() < 3 << 19));
+        assert!(all.iter().all(|batch| batch.len() <= MOST_KEYS && serde_json::to_vec(batch).unwrap().len() < 3 << 19));
         assert_eq!(all.concat(), pairs.iter().collect::<Vec<_>>());
     }
 }
