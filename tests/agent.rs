@@ -27,10 +27,10 @@ use k8s_openapi::{
         coordination::v1::Lease,
         core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
         events::v1::Event,
-        rbac::v1::ClusterRole,
+        rbac::v1::{ClusterRole, PolicyRule},
         storage::v1::StorageClass,
     },
-    apimachinery::pkg::apis::meta::v1::Condition,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{
@@ -43,7 +43,8 @@ use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
 use mczk_agent::{AgentOptions, Metrics};
 use mczk_api::{
     ZooKeeper,
-    contract::server_list::with_hash,
+    contract::{labels::APPLIED_HASH, preflight, server_list::with_hash},
+    preflight::ServerName,
     yaml,
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server, ZooKeeperStatus},
 };
@@ -54,6 +55,7 @@ use mczk_runtime::{
 };
 use patience::{PATIENCE, wait_for};
 use prometheus_client::registry::Registry;
+use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use simulator::{
@@ -403,9 +405,11 @@ async fn a_late_status_erases_no_first_start() {
     cluster.objects.patch_status("zk", &PatchParams::default(), &patch).await.unwrap();
     resumed.notify_one();
     let status = cluster.until("written", |status| status.observed_generation == Some(1)).await;
-    assert_eq!(status.first_starts, std::slice::from_ref(&first), "{status:#?}");
+    assert!(status.first_starts.contains(&first), "{status:#?}");
     sleep(Duration::from_secs(2)).await;
-    assert_eq!(cluster.until("at rest", |_| true).await.first_starts, [first]);
+    // The agent itself records that its other server has not started before the first quorum.
+    let unused = FirstStart { id: 2, volume: format!("unused-{INCARNATION}") };
+    assert_eq!(cluster.until("at rest", |_| true).await.first_starts, [first, unused]);
     agent.abort();
 }
 
@@ -471,7 +475,7 @@ struct Running {
     cluster: Cluster,
     registry: Registry,
     tasks: [tokio::task::JoinHandle<()>; 3],
-    _server: ApiServer,
+    server: ApiServer,
 }
 
 impl Drop for Running {
@@ -511,7 +515,7 @@ async fn run_agent(name: &str) -> Running {
             let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
         }),
     ];
-    Running { cluster, registry, tasks, _server: server }
+    Running { cluster, registry, tasks, server }
 }
 
 /// Another client creates each object right before the agent does: the agent takes none over, and names them.
@@ -569,10 +573,13 @@ async fn an_object_that_appears_before_the_write_is_not_taken_over() {
     }
 }
 
-/// Kinds of objects that a policy refuses, as the plural, the group, the version, and the object in the message.
-const REFUSED: [(&str, &str, &str, &str); 8] = [
+/// A kind of objects that a policy refuses, as the plural, the group, the version, and the object in the message.
+type RefusedKind = (&'static str, &'static str, &'static str, &'static str);
+
+const REFUSED: [RefusedKind; 9] = [
     ("serviceaccounts", "", "v1", "ServiceAccount zk-abc123"),
     ("configmaps", "", "v1", "ConfigMap zk-abc123"),
+    ("secrets", "", "v1", "Secret zk-abc123-client"),
     ("services", "", "v1", "Service zk-abc123"),
     ("poddisruptionbudgets", "policy", "v1", "PodDisruptionBudget zk-abc123"),
     ("networkpolicies", "networking.k8s.io", "v1", "NetworkPolicy zk-abc123"),
@@ -581,22 +588,20 @@ const REFUSED: [(&str, &str, &str, &str); 8] = [
     ("zookeepers", "mczk.io", "v1alpha1", "ZooKeeper zk"),
 ];
 
-/// Each kind of object, refused by an admission policy and by a quota on its number, at the bootstrap and later. The status has
-/// the words of the API server, and what comes after the object is written.
+/// Each kind of object, refused by an admission policy and by a quota on its number: at the bootstrap, later, and at the end.
+/// The status has the words of the API server, and what comes after the object is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_refused_is_reported_in_the_words_of_the_api_server() {
     let mut agent = run_agent("refused").await;
     let cluster = &mut agent.cluster;
+    cluster.put_secret(&certificates()).await;
+    cluster.object.spec.tls.client =
+        serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
     cluster.apply().await;
-    for (epoch, (plural, group, version, object)) in (1..).step_by(2).zip(REFUSED) {
-        let kind = (plural, group, version);
-        let number = format!("count/{plural}{}{group}", if group.is_empty() { "" } else { "." });
+    for (epoch, kind) in (1..).step_by(2).zip(REFUSED) {
+        let (plural, .., object) = kind;
         let counts = plural != "zookeepers";
-        if counts {
-            cluster.quota("none", &json!({ number.as_str(): "0" })).await;
-        }
-        // The API server asks policies before quotas.
-        cluster.forbid("no-more", kind, &["CREATE", "UPDATE"]).await;
+        cluster.refuse(kind, counts).await;
         cluster.write(2, "r1", list(epoch, &[1, 2, 3], EnsemblePhase::Bootstrapping)).await;
         cluster.until_refused(object, "no more of these").await;
         match plural {
@@ -606,26 +611,13 @@ async fn what_is_refused_is_reported_in_the_words_of_the_api_server() {
             }
             _ => wait_for(object, async || cluster.sets.get_opt(SET).await.unwrap().is_some()).await,
         }
-        cluster.allow("no-more").await;
-        if counts {
-            cluster.until_refused(object, "exceeded quota: none").await;
-            cluster.quotas().delete("none", &DeleteParams::default()).await.unwrap();
-        }
+        cluster.allow_in_turn(object, counts).await;
         cluster.until_complete(&format!("{object} is allowed")).await;
-        // A server stops only with the restart lock: `refused_by_quota` has these two later.
-        if counts && !["statefulsets", "pods"].contains(&plural) {
-            cluster.quota("none", &json!({ number.as_str(): "0" })).await;
-            let (type_, name) = object.split_once(' ').unwrap();
-            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, type_), plural);
-            let api: Api<DynamicObject> = Api::default_namespaced_with(cluster.nodes.clone().into_client(), &resource);
-            api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
-            cluster.until_refused(object, "exceeded quota: none").await;
-            cluster.quotas().delete("none", &DeleteParams::default()).await.unwrap();
-            cluster.until(&format!("{object} is back"), |status| blocked(status).is_none()).await;
+        // A server stops only with the restart lock: `refused_by_admission` and `refused_by_quota` have pods later.
+        if plural != "pods" {
+            cluster.refused_later(kind).await;
         }
-        cluster.write(2, "r1", list(epoch + 1, &[1, 2, 3], EnsemblePhase::Decommissioning)).await;
-        let ended = |status: &ZooKeeperStatus| condition(status, "Decommissioned").is_some();
-        cluster.until("decommissioned", ended).await;
+        cluster.refused_end(kind, list(epoch + 1, &[1, 2, 3], EnsemblePhase::Decommissioning)).await;
         cluster.objects.delete("zk", &DeleteParams::default()).await.unwrap();
         cluster.until_gone().await;
         cluster.simulator.change(|world| world.forget(INCARNATION));
@@ -639,12 +631,48 @@ async fn nothing_that_serves_stops_for_a_pod_that_would_be_refused() {
     let cluster = &mut agent.cluster;
     cluster.apply().await;
     cluster.deployed().await;
+    cluster.refused_probe().await;
     cluster.refused_by_schema().await;
     cluster.refused_by_admission().await;
     cluster.refused_by_quota().await;
     cluster.refused_deletions().await;
     cluster.kubelet_refuses().await;
     cluster.assert_no_violation("the end");
+}
+
+/// The StatefulSet controller of Kubernetes creates the claim before the pod, at the bootstrap and for a further server. What
+/// the API server says of the claim is reported, and no other pod is.
+#[rstest]
+#[case::quota_then_admission("quota", "limit")]
+#[case::admission_then_quota("policy", "quota")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_refused_is_reported_in_the_words_of_the_api_server(#[case] first: &str, #[case] later: &str) {
+    let mut agent = run_agent(&format!("claims-{first}")).await;
+    // Kubernetes' own controller takes over.
+    agent.tasks[1].abort();
+    let _controller = agent.server.stateful_sets();
+    let cluster = &mut agent.cluster;
+    let words = cluster.refuse_claims(first).await;
+    cluster.write(1, "r1", list(1, &[1, 3], EnsemblePhase::Bootstrapping)).await;
+    cluster.until_refused("PersistentVolumeClaim data-zk-abc123-0", words).await;
+    if first == "quota" {
+        // The controller says what is refused in events, and Kubernetes drops those after the first 25 for five minutes.
+        sleep(Duration::from_secs(40)).await;
+        cluster.quotas().delete("none", &DeleteParams::default()).await.unwrap();
+    } else {
+        cluster.allow("no-more").await;
+    }
+    cluster.until_complete("its claim is accepted").await;
+    cluster.until("no longer refused", |status| blocked(status).is_none()).await;
+    let words = cluster.refuse_claims(later).await;
+    cluster.write(2, "r1", list(2, &[1, 2, 3], EnsemblePhase::Bootstrapping)).await;
+    cluster.until_refused("PersistentVolumeClaim data-zk-abc123-1", words).await;
+    // A correction of the spec does not wait for the controller. Server 3 runs in no cluster of this test, so there is no quorum.
+    cluster.write(1, "r1", list(3, &[1, 3], EnsemblePhase::Bootstrapping)).await;
+    let why = "Server zk-abc123-1 is not stopped: the agent sees no quorum";
+    let rests = |status: &ZooKeeperStatus| status.conditions.iter().any(|condition| condition.message.contains(why));
+    let status = cluster.until("only the stop waits", rests).await;
+    assert!(!status.conditions.iter().any(|condition| condition.message.contains(words)), "{:?}", status.conditions);
 }
 
 /// A controller appends a toleration whenever the agent removes it. The agent wrote twice a second, for ever.
@@ -687,13 +715,51 @@ async fn another_writer_is_named_and_the_agent_backs_off() {
     tuner.abort();
 }
 
+/// The agent may not read something that its decision depends on. It reports that, and no longer that servers serve. Nothing
+/// happens to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_refused_to_read_reports_it() {
+    let mut agent = run_agent("blind").await;
+    let cluster = &mut agent.cluster;
+    cluster.apply().await;
+    cluster.deployed().await;
+    let before = cluster.pod_uids().await;
+    let roles: Api<ClusterRole> = Api::all(cluster.nodes.clone().into_client());
+    let granted = roles.get("mczk-agent").await.unwrap().rules.unwrap();
+    for kind in ["pods", "statefulsets", "services", "secrets", "persistentvolumeclaims", "networkpolicies"] {
+        let has = |rule: &&PolicyRule| rule.resources.iter().flatten().any(|resource| resource == kind);
+        let (taken, rest): (Vec<&PolicyRule>, Vec<&PolicyRule>) = granted.iter().partition(has);
+        let taken = taken.iter().flat_map(|rule| rule.resources.iter().flatten());
+        merge(&roles, "mczk-agent", json!({ "rules": rest })).await;
+        let is_refused = |c: &Condition| c.reason == "RequestRefused" && c.message.contains(" is forbidden: ");
+        let is_blind = |status: &ZooKeeperStatus| condition(status, "Blocked").is_some_and(is_refused);
+        let status = cluster.until(kind, is_blind).await;
+        let message = &condition(&status, "Blocked").unwrap().message;
+        assert!(message.contains("cluster m1") && message.contains("It is refused reading "), "{message}");
+        let is_named = |resource: &String| message.contains(&format!("resource \"{resource}\""));
+        assert!(taken.into_iter().any(is_named), "{message}");
+        assert_eq!(status.completed_spec_hash, cluster.object.spec.spec_hash);
+        assert_eq!((status.ready_replicas, status.writable, status.leader), (Some(0), Some(false), None));
+        assert_eq!(status.conditions.len(), 1, "{:?}", status.conditions);
+        let modes: Vec<_> =
+            status.servers.iter().map(|server| (server.id, server.serving, server.mode.as_deref())).collect();
+        assert_eq!(modes, [(1, false, Some("unknown")), (2, false, Some("unknown"))]);
+        merge(&roles, "mczk-agent", json!({ "rules": granted })).await;
+        let sees = |status: &ZooKeeperStatus| blocked(status).is_none() && status.ready_replicas == Some(2);
+        cluster.until("it may read again", sees).await;
+        assert_eq!(cluster.pod_uids().await, before, "nothing that serves stops");
+    }
+}
+
 /// The steps of refusals.
 impl Cluster {
     /// A policy that forbids operations on a kind, once the API server follows it.
     async fn forbid(&self, name: &str, (plural, group, version): (&str, &str, &str), operations: &[&str]) {
         let rule = |group: &str, version: &str, operations: &[&str], plural: &str| json!({ "apiGroups": [group], "apiVersions": [version], "operations": operations, "resources": [plural] });
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.nodes.clone().into_client());
-        let exempt = "request.userInfo.username != 'admin' || request.kind.kind in ['Pod', 'LimitRange']";
+        // Controllers create pods and claims as this user.
+        let exempt = "request.userInfo.username != 'admin' \
+                      || request.kind.kind in ['Pod', 'PersistentVolumeClaim', 'LimitRange']";
         let spec = json!({
             "matchConstraints": { "resourceRules": [
                 rule(group, version, operations, plural), rule("", "v1", &["CREATE"], "limitranges"),
@@ -755,6 +821,122 @@ impl Cluster {
         self.until(words, |status| condition(status, "Blocked").is_some_and(says)).await
     }
 
+    /// A policy refuses a kind, and so does a quota. The API server asks policies before quotas.
+    async fn refuse(&self, (plural, group, version, _): RefusedKind, by_quota: bool) {
+        if by_quota {
+            let number = format!("count/{plural}{}{group}", if group.is_empty() { "" } else { "." });
+            self.quota("none", &json!({ number.as_str(): "0" })).await;
+        }
+        self.forbid("no-more", (plural, group, version), &["CREATE", "UPDATE"]).await;
+    }
+
+    /// The policy goes, then the quota, in whose words the object is refused meanwhile.
+    async fn allow_in_turn(&self, object: &str, by_quota: bool) {
+        self.allow("no-more").await;
+        if by_quota {
+            self.until_refused(object, "exceeded quota: none").await;
+            self.quotas().delete("none", &DeleteParams::default()).await.unwrap();
+        }
+    }
+
+    /// Another client deletes an object that was complete, or changes it, and the agent may not write it again.
+    async fn refused_later(&self, kind: RefusedKind) {
+        let (plural, group, version, object) = kind;
+        // Servers stop without their StatefulSet. Quotas count no changes.
+        let goes = !["statefulsets", "zookeepers"].contains(&plural);
+        self.refuse(kind, goes).await;
+        let (type_, name) = object.split_once(' ').unwrap();
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, type_), plural);
+        let api: Api<DynamicObject> = Api::default_namespaced_with(self.nodes.clone().into_client(), &resource);
+        let drift = json!({ "metadata": { "finalizers": null, "annotations": { APPLIED_HASH: null } } });
+        if goes {
+            merge(&self.sets, SET, drift).await;
+            api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+        } else {
+            merge(&api, name, drift).await;
+        }
+        self.until_refused(object, "no more of these").await;
+        // Without a copy of its certificates a StatefulSet stays as it is.
+        if goes && plural != "secrets" {
+            self.until_set_is_written().await;
+        }
+        self.allow_in_turn(object, goes).await;
+        self.until(&format!("{object} is back"), |status| blocked(status).is_none()).await;
+        self.until_set_is_written().await;
+    }
+
+    /// The agent has written the StatefulSet after a change by another client.
+    async fn until_set_is_written(&self) {
+        let has_hash = async || self.sets.get(SET).await.unwrap().annotations().contains_key(APPLIED_HASH);
+        wait_for("the StatefulSet is written", has_hash).await;
+    }
+
+    /// The ensemble ends, and a policy keeps the object for a while. The agent deletes no pod then, and no `ZooKeeper`.
+    async fn refused_end(&mut self, (plural, group, version, object): RefusedKind, list: Ensemble) {
+        let is_deleted = !["pods", "zookeepers"].contains(&plural);
+        if is_deleted {
+            self.forbid("no-end", (plural, group, version), &["DELETE"]).await;
+        }
+        self.write(2, "r1", list).await;
+        if is_deleted {
+            self.until_refused(&format!("The deletion of {object}"), "no more of these").await;
+            self.allow("no-end").await;
+        }
+        self.until("decommissioned", |status| condition(status, "Decommissioned").is_some()).await;
+    }
+
+    /// The API server refuses every further claim, in the words that this returns.
+    async fn refuse_claims(&self, by: &str) -> &'static str {
+        if by == "quota" {
+            self.quota("none", &json!({ "persistentvolumeclaims": "0" })).await;
+            return "exceeded quota: none";
+        }
+        if by == "policy" {
+            self.forbid("no-more", ("persistentvolumeclaims", "", "v1"), &["CREATE"]).await;
+            return "no more of these";
+        }
+        let limits = json!([{ "type": "PersistentVolumeClaim", "max": { "storage": "512Mi" } }]);
+        let small = json!({ "metadata": { "name": "small" }, "spec": { "limits": limits } });
+        create(&Api::<LimitRange>::default_namespaced(self.nodes.clone().into_client()), small).await;
+        let mut claim = self.claims.get("data-zk-abc123-0").await.unwrap();
+        claim.metadata = ObjectMeta { name: Some("probe".to_owned()), ..ObjectMeta::default() };
+        let attempt = PostParams { dry_run: true, ..PostParams::default() };
+        wait_for("the limit holds", async || self.claims.create(&attempt, &claim).await.is_err()).await;
+        "maximum storage usage per PersistentVolumeClaim is 512Mi"
+    }
+
+    /// Another pod has the name of the probe, then a policy forbids the probe. The servers are as declared all the time.
+    async fn refused_probe(&mut self) {
+        let name = format!("{SET}-2");
+        // The StatefulSet controller of this test deletes every pod that it did not create.
+        let metadata = json!({ "name": name, "finalizers": ["example.com/stays"] });
+        create(&self.pods, json!({ "metadata": metadata, "spec": { "containers": [{ "name": "c", "image": "i" }] } }))
+            .await;
+        let target = ServerName { cluster: "m1".into(), host: format!("{name}.m1"), ordinal: Some(2) };
+        self.object.spec.preflight = Some(preflight::request(INCARNATION, vec![target], None).unwrap());
+        self.apply().await;
+        self.until_probe_fails(&format!("Pod {name} exists and does not belong to the agent")).await;
+        self.forbid("no-more", ("pods", "", "v1"), &["CREATE"]).await;
+        merge(&self.pods, &name, json!({ "metadata": { "finalizers": null } })).await;
+        self.until_probe_fails(&format!("Probe pod {name} is refused: ")).await;
+        self.object.spec.preflight = None;
+        self.apply().await;
+        self.allow("no-more").await;
+        self.until("no check", |status| status.preflight.is_none()).await;
+    }
+
+    async fn until_probe_fails(&self, why: &str) {
+        let fails = |status: &ZooKeeperStatus| {
+            assert_eq!(blocked(status), None, "servers do not need it");
+            status
+                .preflight
+                .as_ref()
+                .and_then(|report| report.failure.as_ref())
+                .is_some_and(|failure| failure.contains(why))
+        };
+        self.until(why, fails).await;
+    }
+
     /// An affinity that only the API server of the cluster refuses. The corrected spec is applied at once.
     async fn refused_by_schema(&mut self) {
         let before = self.pod_uids().await;
@@ -778,7 +960,8 @@ impl Cluster {
         self.object.spec.template.scheduling =
             serde_json::from_value(json!({ "priorityClassName": "absent" })).unwrap();
         self.write(2, "r3", running(2, &[1, 2, 3])).await;
-        self.until_blocked("no PriorityClass with name absent was found").await;
+        let status = self.until_blocked("no PriorityClass with name absent was found").await;
+        assert!(condition(&status, "Blocked").unwrap().message.contains("Pod zk-abc123-"), "{:?}", status.conditions);
         sleep(Duration::from_secs(3)).await;
         assert_eq!(self.pod_uids().await, before, "nothing that serves stops");
         assert!(self.world(|world| world.lock(INCARNATION).is_none()), "other clusters restart theirs");
@@ -874,6 +1057,7 @@ async fn from_the_first_server_to_the_last() {
     cluster.smaller().await;
     cluster.decommissioned().await;
     cluster.abandoned_and_back().await;
+    cluster.restored_after_the_end().await;
     cluster.assert_no_violation("the end");
 }
 
@@ -1095,6 +1279,15 @@ impl Cluster {
         }});
         create(&self.secrets, tombstone).await;
         self.until_gone().await;
+        self.assert_empty().await;
+    }
+
+    /// An older copy of the control plane declares the incarnation whose tombstone is here.
+    async fn restored_after_the_end(&mut self) {
+        self.write(1, "r2", list(5, &[1, 3], EnsemblePhase::Bootstrapping)).await;
+        let is_over =
+            |status: &ZooKeeperStatus| condition(status, "Decommissioned").is_some_and(|c| c.status == "True");
+        self.until("it is over", is_over).await;
         self.assert_empty().await;
     }
 

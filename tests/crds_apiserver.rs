@@ -226,6 +226,11 @@ async fn status_and_scale(server: &ApiServer) {
     assert!(read.spec.tls.quorum);
     let too_many = api.patch_scale("ensemble", &parameters, &Patch::Merge(json!({"spec": {"replicas": 100}}))).await;
     assert!(refusal(too_many).unwrap().contains("spec.replicas"));
+    // Rules over several fields hold for `scale` too, so a controller that scales meets them.
+    let observers = json!({"spec": {"observers": [{"cluster": "m1", "count": 99}, {"cluster": "m2", "count": 99}]}});
+    api.patch("ensemble", &parameters, &Patch::Merge(observers)).await.unwrap();
+    let too_many = api.patch_scale("ensemble", &parameters, &Patch::Merge(json!({"spec": {"replicas": 57}}))).await;
+    assert!(refusal(too_many).unwrap().contains("replicas and observers together can be at most 254"));
     // Null is not a value: the API server drops it.
     let patched = json!({"apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": {"name": "null"},
         "spec": {"replicas": 1, "template": {"image": "z", "storage": {"size": "1Gi", "reclaim": null}}, "rollout": null}});

@@ -39,7 +39,7 @@ lane() {
 
 # What failed in the output of a target: names of tests, and the first lines of what they say.
 failures() {
-    grep -E -A6 'FAILED|panicked at|^error' "$2" | grep -v '^--$' | head -n 90 | sed "s/^/$1: /"
+    grep -E -A12 'FAILED|panicked at|^error' "$2" | grep -v '^--$' | head -n 90 | sed "s/^/$1: /"
 }
 
 # Names the targets that run, every minute.

@@ -162,7 +162,8 @@ async fn doctor(rig: &Rig, flags: &[&str]) {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let host = rig.kubeconfig("m1");
-    doctor_faults::each_is_named(&client(rig, "karmada").await, report, host.to_str().unwrap()).await;
+    let (karmada, member) = (client(rig, "karmada").await, client(rig, "m1").await);
+    doctor_faults::each_is_named(&karmada, &member, report, host.to_str().unwrap()).await;
 }
 
 fn foreign_definition() -> Value {
@@ -327,8 +328,8 @@ async fn unregister(rig: &Rig, flags: &[&str]) {
     let output = mczk(rig, &["unregister", "--only", "crds"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let remedy = "delete them first, while the operator runs (kubectl delete mczk NAME --namespace NAMESPACE), then \
-                  run `mczk unregister --only crds`";
+    let remedy = "delete them first, while the operator runs (kubectl delete mczk NAME --namespace NAMESPACE), which \
+                  also deletes volumes with reclaim Delete, then run `mczk unregister --only crds`";
     assert!(error.contains(remedy), "{error}");
     let left = table(&mczk(rig, &["unregister", "--only", "crds", "--force"]));
     assert!(left.iter().all(|(_, change)| change.starts_with("left: ") && change.ends_with(remedy)), "{left:?}");

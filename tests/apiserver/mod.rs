@@ -19,7 +19,7 @@ use crate::patience::wait_for;
 
 /// A process that ends when this value is dropped, and when the test is killed: a shell ends it at the end of its standard
 /// input.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     fn start(program: &Path, flags: &[String], log: &Path) -> Self {
@@ -153,6 +153,19 @@ impl ApiServer {
     /// A client with only the rights of the agent.
     pub fn agent(&self) -> Client {
         client(self.port, "agent")
+    }
+
+    /// Kubernetes' StatefulSet controller, until the value is dropped.
+    pub fn stateful_sets(&self) -> Process {
+        let kubeconfig = self.kubeconfig("admin", "admin").display().to_string();
+        let flags = [
+            format!("--kubeconfig={kubeconfig}"),
+            "--controllers=statefulset-controller".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let program = rig::tools(None).unwrap().join("kube-controller-manager");
+        Process::start(&program, &flags, &self.folder.join("controllers.log"))
     }
 
     /// A kubeconfig of the user of a token.

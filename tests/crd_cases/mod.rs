@@ -91,6 +91,7 @@ const fn change(name: &'static str, before: &'static str, write: &'static str, o
 const NAME: &str = "metadata.name must be a DNS label of at most 40 characters that starts with a letter";
 const MANAGED_SETTING: &str = "the operator manages this setting: remove it";
 const QUORUM_TLS: &str = "the operator manages TLS between servers: set tls.quorum";
+const TLS_STEP: &str = "client.mode Required cannot be added or removed in one step";
 const EQUAL: &str = "this setting must be equal in all clusters";
 const NO_FLAG: &str = "a flag is one option with its value";
 const KEYS: &str = "a key is a name of at most 63 letters";
@@ -209,6 +210,9 @@ pub const CASES: &[Case] = &[
     setting!("a setting of clients", "client.secure", "it has no effect on a server of mczk"),
     setting!("the second limit of a request", "jute.maxbuffer.extrasize", "it follows jute.maxbuffer"),
     setting!("a property of Java", "leader.nodelay", "Java reads it by its name alone: set it in jvmFlags"),
+    setting!("no number", "tickTime", "its value must be a whole number"),
+    setting!("neither true nor false", "digest.enabled", "its value must be true or false"),
+    setting!("no share", "pathStats.sampleRate", "its value must be a number above 0"),
     setting!("a misspelt setting", "tickTimes", "no setting of ZooKeeper 3.9 has this name"),
     setting!(
         "a setting with the prefix of a property",
@@ -240,10 +244,16 @@ pub const CASES: &[Case] = &[
         "overrides: [{cluster: m1, zooCfg: [{name: authProvider.x, value: 'y'}]}]",
         Rule(EQUAL),
     ),
+    creation(
+        "fewer connections than mczk needs",
+        "template: {zooCfg: [{name: maxCnxns, value: '2'}]}",
+        Rule("its value must be 0, for no limit"),
+    ),
+    creation("no limit of connections", "template: {zooCfg: [{name: maxCnxns, value: '0'}]}", Accepted),
     creation("a load of one cluster", "overrides: [{cluster: m1, zooCfg: [{name: snapCount, value: '9'}]}]", Accepted),
     creation(
         "a setting twice",
-        "template: {zooCfg: [{name: tickTime, value: '1'}, {name: tickTime, value: '2'}]}",
+        "template: {zooCfg: [{name: tickTime, value: '2000'}, {name: tickTime, value: '3000'}]}",
         Schema("Duplicate value"),
     ),
     creation(
@@ -463,6 +473,19 @@ pub const CASES: &[Case] = &[
     // TLS.
     change("encryption of the quorum is removed", "{}", "tls: {quorum: false}", Rule("quorum cannot change")),
     change("a default is written out", "{}", "tls: {quorum: true}", Accepted),
+    change("clients must encrypt at once", "{}", "tls: {client: {mode: Required, secretName: zk-tls}}", Rule(TLS_STEP)),
+    change(
+        "clients must encrypt no more at once",
+        "tls: {client: {mode: Required, secretName: zk-tls}}",
+        "tls: {client: null}",
+        Rule(TLS_STEP),
+    ),
+    change(
+        "clients must encrypt after they could",
+        "tls: {client: {mode: Optional, secretName: zk-tls}}",
+        "tls: {client: {mode: Required, secretName: zk-tls}}",
+        Accepted,
+    ),
     change(
         "encryption towards clients is added",
         "{}",

@@ -26,10 +26,11 @@ enum What {
     Edit(Edit),
 }
 
-/// One change of one object in karmada-apiserver.
+/// One change of one object in karmada-apiserver, or in a member cluster.
 struct Change {
     object: DynamicObject,
     what: What,
+    in_member: bool,
 }
 
 /// A fault, and what the program must say about it.
@@ -53,7 +54,7 @@ type Found = [String; 4];
 
 impl Change {
     fn of(object: Value, what: What) -> Self {
-        Self { object: serde_json::from_value(object).unwrap(), what }
+        Self { object: serde_json::from_value(object).unwrap(), what, in_member: false }
     }
 
     fn api(&self, client: &Client) -> Api<DynamicObject> {
@@ -153,16 +154,17 @@ fn is_found(found: &[Found], expected: &Expected) -> bool {
 }
 
 /// Makes each fault, asks the program, and undoes the fault. `run` runs the program and returns its report; `host` is
-/// the kubeconfig of a cluster without an operator.
-pub async fn each_is_named(client: &Client, run: impl Fn(&[&str]) -> Value, host: &str) {
+/// the kubeconfig of a cluster without an operator. `member` is a member cluster.
+pub async fn each_is_named(client: &Client, member: &Client, run: impl Fn(&[&str]) -> Value, host: &str) {
     let begun = Instant::now();
+    let place = |change: &Change| if change.in_member { member } else { client };
     let healthy = findings(&run, &[]);
     for (name, fault) in table::faults(webhook::serve(), host) {
         let already: Vec<_> = fault.findings.iter().filter(|expected| is_found(&healthy, expected)).collect();
         assert!(already.is_empty(), "{name}: found before the fault: {healthy:#?}");
         let mut former = Vec::new();
         for change in &fault.changes {
-            former.push(change.make(client).await);
+            former.push(change.make(place(change)).await);
         }
         let mut last = Vec::new();
         // Decisions about rights follow a change of a role after a moment.
@@ -176,7 +178,7 @@ pub async fn each_is_named(client: &Client, run: impl Fn(&[&str]) -> Value, host
             assert!(is_found(&last, expected), "{name}: no {}: {}: {last:#?}", expected.area, expected.message);
         }
         for (change, former) in fault.changes.iter().zip(former).rev() {
-            change.undo(client, former).await;
+            change.undo(place(change), former).await;
         }
     }
     // Times of day are not compared: nothing of this is in a finding without a fault.

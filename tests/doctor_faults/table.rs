@@ -1,5 +1,6 @@
 //! The faults. Those that need a failing machine, such as a cluster that stops, are the scenarios' part.
 
+use mczk_api::contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL};
 use serde_json::{Value, json};
 
 use super::{
@@ -20,6 +21,7 @@ pub(super) fn faults(port: u16, host: &str) -> Vec<(&'static str, Fault)> {
     all.extend(of_registration(port));
     all.extend(of_others());
     all.extend(of_ensembles());
+    all.extend(of_incarnations());
     all
 }
 
@@ -275,6 +277,46 @@ fn of_ensembles() -> Vec<(&'static str, Fault)> {
             fault(
                 vec![with_status],
                 vec![is_fault("quorum", "The Secret zk-quorum-1 with the identity of the quorum does not", "mczk why")],
+            ),
+        ),
+    ]
+}
+
+/// Objects of agents in a member cluster, of an ensemble that was lost with its control plane.
+fn of_incarnations() -> Vec<(&'static str, Fault)> {
+    let labels = json!({
+        ENSEMBLE_LABEL: "lost", INCARNATION_LABEL: "abc123", MANAGED_BY_LABEL: MANAGED_BY_AGENT,
+    });
+    let of_agent = |api_version: &str, kind: &str, name: &str, spec: Value| {
+        let metadata = json!({ "name": name, "namespace": "default", "labels": labels });
+        Change { in_member: true, ..create(api_version, kind, &metadata, json!({ "spec": spec })) }
+    };
+    let pod =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "server", "image": "none" }] } });
+    let selector = json!({ "matchLabels": labels });
+    let servers = json!({ "serviceName": "lost-abc123", "replicas": 2, "selector": selector, "template": pod });
+    let requests = json!({ "requests": { "storage": "1Gi" } });
+    let volume = json!({ "accessModes": ["ReadWriteOnce"], "resources": requests });
+    let volume = || of_agent("v1", "PersistentVolumeClaim", "data-lost-abc123-0", volume.clone());
+    let running =
+        "Incarnation abc123 is in cluster m1 (servers: 2, volumes: 1), and no MultiClusterZooKeeper has this name";
+    vec![
+        (
+            "servers of an ensemble that karmada-apiserver does not have",
+            fault(
+                vec![volume(), of_agent("apps/v1", "StatefulSet", "lost-abc123", servers)],
+                vec![is_fault("incarnations", running, "mczk adopt lost abc123 --namespace default")],
+            ),
+        ),
+        (
+            "volumes of an ensemble that karmada-apiserver does not have",
+            fault(
+                vec![volume()],
+                vec![is_warning(
+                    "incarnations",
+                    "cluster m1 (servers: 0, volumes: 1)",
+                    "mczk why lost --namespace default",
+                )],
             ),
         ),
     ]

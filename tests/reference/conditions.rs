@@ -5,8 +5,9 @@ use mczk_api::contract::conditions::{ConditionOwner, ConditionType, Reason, Reme
 use crate::table::{code, head, table};
 
 const INTRODUCTION: &str = "\
-`kubectl describe` prints the conditions of an object. The message of a condition states the cause and names clusters and
-objects. The tables add the action for each reason. See also [Troubleshooting](../how-to/troubleshoot.md).";
+`kubectl describe` prints the conditions of an object. The message of a condition states what is wrong, why, and in most
+cases what to do. The tables have the action for every reason. A reason can belong to several conditions, or to one that
+you do not expect: search the page for the reason. See also [Troubleshooting](../how-to/troubleshoot.md).";
 
 const OWNERS: [(ConditionOwner, &str, &str); 3] = [
     (ConditionOwner::MultiClusterZooKeeper, "MultiClusterZooKeeper", "The operator writes these conditions."),

@@ -6,8 +6,8 @@ use crate::table::{code, head, table};
 
 const INTRODUCTION: &str = "\
 This page lists every setting of ZooKeeper 3.9, and what mczk does with it. The API server refuses an object with a name that
-is refused here. A server of mczk also checks values, and does not start ZooKeeper with a wrong one. Bounds keep out values
-with which ZooKeeper starts, but could not lead, serve or recover. To have ZooKeeper's default, leave a setting out. A name
+is refused here, and with a wrong value in `template.zooCfg`. An agent refuses a wrong value in `overrides` or `jvmFlags`,
+and no server stops for it. Bounds keep out values with which ZooKeeper starts, but could not lead, serve or recover. To have ZooKeeper's default, leave a setting out. A name
 that ends with `*` stands for all names that begin so.
 
 `zooCfg` takes only names of this page, because ZooKeeper ignores a name that it does not know. Each setting has one place,
@@ -21,7 +21,7 @@ const SECTIONS: [(SettingUse, &str, &str); 3] = [
         "Equal in all clusters",
         "Set these in `template`. They are refused in `overrides`. During a rollout clusters differ for a while, so change
 them in steps that both values survive. Two of them say how ZooKeeper reads what it has stored: the API server refuses a
-change that would lose it.",
+change that would lose it. An agent does so too, if an ensemble is declared again over servers that run.",
     ),
     (SettingUse::Cluster, "For each cluster", "Set these in `template`, or for one cluster in `overrides`."),
     (SettingUse::Refused, "Refused", "The last column has the reason, and what to do instead."),
@@ -52,6 +52,7 @@ fn rows(group: &'static SettingGroup) -> Vec<[String; 4]> {
     let value = match group.value {
         SettingValue::Number(least, i32::MAX) => format!("a whole number, not below {least}"),
         SettingValue::Number(least, most) => format!("a whole number from {least} to {most}"),
+        SettingValue::LimitOrNone(least) => format!("0, for no limit, or a whole number, not below {least}"),
         SettingValue::Share => "a number above 0, not above 1".to_owned(),
         SettingValue::Boolean => "`true` or `false`".to_owned(),
         SettingValue::Fixed(default) => format!("`true` or `false`, from the creation on; by default `{default}`"),

@@ -91,8 +91,13 @@ fn clients_that_use_up_all_connections_hide_no_mode() {
     let crowd = Crowd::at(&addresses);
     let is_crowded = |n: i32| world.report(n).is_some_and(|report| report.takes_part() && !report.serving);
     for n in 1..=3 {
-        world.restart_zookeeper(n);
-        world.until(&format!("server {n} takes part without a session"), || is_crowded(n).then_some(()));
+        // The parent may be faster than the clients: then it keeps its session, and the server starts once more.
+        world.until(&format!("server {n} takes part without a session"), || {
+            world.restart_zookeeper(n);
+            world.until(&format!("server {n} takes part"), || world.report(n).filter(ServerReport::takes_part));
+            std::thread::sleep(Duration::from_secs(3));
+            is_crowded(n).then_some(())
+        });
     }
     world.until("all servers take part without a session", || (1..=3).all(is_crowded).then_some(()));
     let begun = Instant::now();
@@ -129,4 +134,28 @@ fn a_zookeeper_that_hangs_is_ended() {
     world.until("the parent ends it", || world.report(n).filter(ended));
     world.serving(n);
     assert_ne!(world.zookeeper(n), hung);
+}
+
+/// At rest, with an agent and a kubelet that ask all the time.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn an_idle_server_logs_at_most_a_line_a_minute() {
+    const MINUTES: usize = 2;
+    let world = World::of_three("idle");
+    let log = |n: i32| std::fs::read_to_string(world.path(n, "log")).unwrap();
+    // What a start leaves behind.
+    std::thread::sleep(Duration::from_secs(30));
+    let before = [1, 2, 3].map(|n| log(n).len());
+    for _ in 0..60 * MINUTES {
+        std::thread::sleep(Duration::from_secs(1));
+        for n in 1..=3 {
+            assert_eq!(world.probe(n, "/readyz").0, 200);
+        }
+    }
+    for (n, before) in (1..).zip(before) {
+        let text = log(n);
+        let logged = text.get(before..).unwrap().lines().count();
+        println!("server {n}: {logged} lines in {MINUTES} minutes");
+        assert!(logged <= MINUTES, "server {n}: {}", text.get(before..).unwrap());
+    }
 }

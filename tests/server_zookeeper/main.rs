@@ -27,6 +27,7 @@ use mczk_api::{
         loaded_certificates::Loaded,
         server_list::{hash_of, with_hash},
     },
+    pod::ZooCfgEntry,
     zookeeper::{Ensemble, EnsemblePhase, Role},
 };
 use mczk_rules::{agent::render::Material, server::start::Peers};
@@ -613,6 +614,7 @@ async fn an_authority_is_replaced_while_a_client_writes() {
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn a_client_cannot_take_over_the_shared_znodes() {
     let mut world = World::new("takeover", false);
+    world.zoo_cfg = vec![ZooCfgEntry { name: "enforceQuota".into(), value: "true".into() }];
     // The parent processes stand still until the client is done.
     for n in 1..=2 {
         world.assign(n, &bootstrap(3));
@@ -627,12 +629,20 @@ async fn a_client_cannot_take_over_the_shared_znodes() {
     client.create("/mczk/restart-lock", br#"{"holder":"client","server":1}"#, &open).await.unwrap();
     client.create("/mczk/server-list", b"no list", &open).await.unwrap();
     client.create("/mczk/server-list/below", b"", &open).await.unwrap();
+    // ZooKeeper would refuse to note anything there.
+    client.create("/zookeeper/quota/mczk", b"", &open).await.unwrap();
+    client.create("/zookeeper/quota/mczk/zookeeper_limits", b"byteHardLimit=1", &open).await.unwrap();
     for n in 1..=2 {
         world.signal_parent(n, "CONT");
     }
     let report = world.serving(1);
     assert!(report.restart_lock.is_none(), "{report:?}");
     world.serving(2);
+    let list = list(2, &[(1, 1), (2, 2), (3, 3)]);
+    let published: Configuration = world.ask(1, "POST", "/v1/server-list", &list).unwrap();
+    assert_eq!(published.voters().count(), 3);
+    let refused = client.create("/zookeeper/quota/mczk/zookeeper_limits", b"byteHardLimit=1", &open).await;
+    assert!(matches!(refused, Err(zookeeper_client::Error::NoAuth)), "{refused:?}");
     let refused = client.create("/mczk/restart-lock", b"", &open).await;
     assert!(matches!(refused, Err(zookeeper_client::Error::NoAuth)), "{refused:?}");
     let refused = client.set_acl("/mczk", &Acls::anyone_all(), None).await;

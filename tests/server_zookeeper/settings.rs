@@ -204,6 +204,14 @@ fn value(name: &str, value: SettingValue, bound: Bound) -> String {
             Bound::LeastOn => least.max(1),
             Bound::Most => most,
         },
+        // The other bound stands above.
+        (_, SettingValue::LimitOrNone(_)) => {
+            if bound == Bound::Most {
+                i32::MAX
+            } else {
+                0
+            }
+        }
         (_, SettingValue::Share) => return if bound == Bound::Most { "1" } else { "0.001" }.to_owned(),
         (_, SettingValue::Text) => return text(name).to_owned(),
         (_, SettingValue::Fixed(default)) => return default.to_string(),

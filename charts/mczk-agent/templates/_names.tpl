@@ -35,10 +35,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   resources: [secrets]
   verbs: [get, create, patch, delete]
 # StatefulSets create the volumes. The agent lists them, requests larger ones, and deletes the one that a user wants
-# replaced.
+# replaced. With `create` it asks whether a missing one would be accepted. StatefulSets make any claim for it anyway.
 - apiGroups: ['']
   resources: [persistentvolumeclaims]
-  verbs: [list, patch, delete]
+  verbs: [list, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, create, patch, delete]

@@ -19,7 +19,7 @@ use crate::{
     control_client::{self, Dial},
     metrics::Metrics,
     observe::pod_failure::PodFailure,
-    write_history::{ObjectVerb, WriteHistory},
+    write_history::{ObjectVerb, WriteHistory, WrittenObject},
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
@@ -98,6 +98,8 @@ pub(super) struct Memory {
     pub(super) locked_since: Option<Instant>,
     /// The server through which the restart lock was taken. It is confirmed and released there.
     pub(super) lock_host: Option<String>,
+    /// Why no server gave the restart lock when the agent last asked, if no other agent holds it.
+    pub(super) lock_failure: Option<String>,
     /// Since when servers have not served, by the pod's uid.
     pub(super) unready_since: BTreeMap<String, Instant>,
     /// Kinds and names of objects of others that have the name of one of ours.
@@ -151,6 +153,13 @@ impl AgentContext {
         self.remember(key, |memory| drop(memory.refused.insert(uid.to_owned(), (why, Instant::now()))));
     }
 
+    /// True unless the same change of an object was refused or undone just now.
+    pub(super) fn may_write(&self, key: &(String, String), object: &WrittenObject, content: &str) -> bool {
+        let mut may = true;
+        self.remember(key, |memory| may = memory.writes.may_write(object, content, Instant::now()));
+        may
+    }
+
     /// Does this to the object of this kind and name, unless the same change was refused or undone just now. `None` if it was, or if
     /// the API server refuses it: the agent remembers its words, which the next decision reports, and the reconcile goes on.
     /// `content` is what the change makes of the object.
@@ -162,9 +171,7 @@ impl AgentContext {
         change: impl Future<Output = Result<T, Error>>,
     ) -> Result<Option<T>, Error> {
         let object = (kind, name.to_owned(), verb);
-        let mut may = true;
-        self.remember(key, |memory| may = memory.writes.may_write(&object, content, Instant::now()));
-        if !may {
+        if !self.may_write(key, &object, content) {
             return Ok(None);
         }
         let result = change.await;
@@ -224,33 +231,57 @@ pub(super) fn resource() -> ApiResource {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+pub(crate) mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
 
-    use hyper::{Request, Response};
+    use hyper::{Method, Request, Response};
     use kube::{client::Body, runtime::events::Reporter};
     use prometheus_client::registry::Registry;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tower::service_fn;
 
     use super::*;
     use mczk_runtime::event_queue;
 
-    /// Each replaced what was known of the other, so that both were tried in every pass, and one was reported.
-    #[tokio::test]
-    async fn a_refused_write_and_a_refused_deletion_of_one_object_are_remembered_apart() {
-        static REQUESTS: AtomicUsize = AtomicUsize::new(0);
-        let service = service_fn(|request: Request<Body>| async move {
-            REQUESTS.fetch_add(1, Ordering::Relaxed);
-            let message = format!("no {}", request.method());
-            let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
-            Ok::<_, tower::BoxError>(Response::builder().status(403).body(Body::from(status.to_string().into_bytes()))?)
+    /// The context of an agent whose requests are all refused, and counted.
+    pub(crate) fn refusing(requests: &Arc<AtomicUsize>) -> AgentContext {
+        answering(requests, |method| {
+            let message = format!("no {method}");
+            (403, json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message }))
+        })
+    }
+
+    /// The context of an agent whose requests all get this answer, and are counted.
+    pub(crate) fn answering(
+        requests: &Arc<AtomicUsize>,
+        answer: impl Fn(&Method) -> (u16, Value) + Send + 'static,
+    ) -> AgentContext {
+        let requests = requests.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let (code, answer) = answer(request.method());
+            let body = Body::from(answer.to_string().into_bytes());
+            async move { Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?) }
         });
-        let client = Client::new(service, "n");
+        with_client(Client::new(service, "n"))
+    }
+
+    /// The context of an agent with this client.
+    pub(crate) fn with_client(client: Client) -> AgentContext {
         let (events, _publisher) =
             event_queue::start(client.clone(), Reporter { controller: "test".into(), instance: None });
         let metrics = Metrics::new(&mut Registry::default());
-        let context = AgentContext::new(client, AgentOptions::default(), metrics, events);
+        AgentContext::new(client, AgentOptions::default(), metrics, events)
+    }
+
+    /// Each replaced what was known of the other, so that both were tried in every pass, and one was reported.
+    #[tokio::test]
+    async fn a_refused_write_and_a_refused_deletion_of_one_object_are_remembered_apart() {
+        let requests = Arc::default();
+        let context = refusing(&requests);
         let (key, api) = (("n".to_owned(), "zk".to_owned()), context.zookeepers("n"));
         context.memory(&key, "u");
         for _ in 0..3 {
@@ -261,6 +292,6 @@ mod tests {
         }
         let refusals = context.memory(&key, "u").writes.refusals();
         assert_eq!(refusals.iter().map(|refusal| &refusal.why).collect::<Vec<_>>(), ["no GET", "no DELETE"]);
-        assert_eq!(REQUESTS.load(Ordering::Relaxed), 2);
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
     }
 }

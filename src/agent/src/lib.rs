@@ -9,12 +9,11 @@
 mod apply;
 mod context;
 pub mod control_client;
-mod error;
 mod metrics;
 mod observe;
 mod write_history;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::jiff::Timestamp;
@@ -28,6 +27,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use tracing::warn;
 
 pub use context::AgentOptions;
 pub use metrics::Metrics;
@@ -35,8 +35,10 @@ pub use metrics::Metrics;
 use crate::{
     apply::{act, certificates, events, finalizer, objects, preflight, removal, status},
     context::{AgentContext, FIELD_MANAGER, resource},
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_api::contract::labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL};
+use mczk_rules::agent::decide::{Decision, Requeue, decide};
 use mczk_runtime::{
     election::Leadership,
     event_queue,
@@ -48,6 +50,9 @@ use mczk_runtime::{
 
 /// The longest time until the next reconcile after the agent wrote anything.
 const AFTER_WRITE: Duration = Duration::from_millis(500);
+/// How long the agent is refused what it needs before its status says so. Rights are missing for a moment while they change, and an
+/// API server that elects a leader refuses too.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// Reconciles every ZooKeeper object of this cluster until `shutdown` resolves. Calls `ready` after all were listed.
 pub async fn run(
@@ -107,6 +112,8 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectRef<DynamicO
 
 impl Reconciler for AgentContext {
     const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(120);
+    // While a cluster is lost, each attempt waits seconds for its servers. Those of other ensembles must not wait for it.
+    const CONCURRENCY: u16 = 64;
 
     fn resource() -> ApiResource {
         resource()
@@ -117,33 +124,68 @@ impl Reconciler for AgentContext {
     }
 
     async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
-        reconcile_object(attempt.key, self).await
+        reconcile_object(&attempt, self).await
     }
 }
 
 /// Observe, decide, apply.
-async fn reconcile_object(key: &ObjectKey, context: &AgentContext) -> Result<Action, Error> {
+async fn reconcile_object(attempt: &Attempt<'_>, context: &AgentContext) -> Result<Action, Error> {
+    let key = attempt.key;
     if !context.options.handles(&key.0) {
         status::write_not_handled(key, context).await?;
         return Ok(Action::await_change());
     }
+    let reported = report(key, context).await;
+    // A refusal that lasts. Nothing else would say that the status is old.
+    if let Err(error) = &reported
+        && attempt.failing_for >= REFUSED_FOR
+        && let Err(error) = status::write_halted(key, error, context).await
+    {
+        warn!(namespace = key.0, name = key.1, %error, "a refusal is not reported");
+    }
+    let Reported { snapshot, decision, wrote } = match reported? {
+        ControlFlow::Continue(reported) => reported,
+        ControlFlow::Break(action) => return Ok(action),
+    };
+    certificates::remove_former(key, &snapshot, &decision, context).await?;
+    let acted = act::act(key, &snapshot, &decision, context).await?;
+    context.remember(key, |memory| memory.writes.end_pass());
+    Ok(Action::requeue(jittered(if acted || wrote {
+        context.options.while_busy.min(AFTER_WRITE)
+    } else if decision.requeue == Requeue::Busy {
+        context.options.while_busy
+    } else {
+        context.options.at_rest
+    })))
+}
+
+/// What the agent has observed, decided and reported.
+struct Reported {
+    snapshot: Box<MemberSnapshot>,
+    decision: Decision,
+    /// True if the agent wrote or removed an object.
+    wrote: bool,
+}
+
+/// Observes, decides, writes objects and then the status. Breaks if nothing is left to do in this pass.
+async fn report(key: &ObjectKey, context: &AgentContext) -> Result<ControlFlow<Action, Reported>, Error> {
     let snapshot = match observe::observe(key, context).await? {
         observe::Outcome::Gone => {
             context.memory.lock().remove(key);
-            return Ok(Action::await_change());
+            return Ok(ControlFlow::Break(Action::await_change()));
         }
         observe::Outcome::Unreadable(object, why) => {
             status::write_unreadable(&object, &why, context).await?;
-            return Ok(Action::await_change());
+            return Ok(ControlFlow::Break(Action::await_change()));
         }
         observe::Outcome::Observed(snapshot) => snapshot,
     };
-    let decision = mczk_rules::agent::decide::decide(&snapshot.observation, Timestamp::now());
+    let decision = decide(&snapshot.observation, Timestamp::now());
     context.remember(key, |memory| snapshot.record(memory, &decision));
     // The finalizer before the first server: an object with servers must not be deleted.
     let finalizer = finalizer::write(&snapshot, &decision, context).await?;
     if finalizer == Some(true) {
-        return Ok(Action::requeue(Duration::ZERO));
+        return Ok(ControlFlow::Break(Action::requeue(Duration::ZERO)));
     }
     // The probe goes before the first server comes: both have one name.
     let probed = if finalizer.is_some() { preflight::apply(key, &snapshot, &decision, context).await? } else { None };
@@ -152,20 +194,12 @@ async fn reconcile_object(key: &ObjectKey, context: &AgentContext) -> Result<Act
     if decision.remove_object {
         certificates::remove_all(&snapshot, &decision, context).await?;
         if finalizer::remove_object(&snapshot, context).await? {
-            return Ok(Action::await_change());
+            return Ok(ControlFlow::Break(Action::await_change()));
         }
     }
     if status::write(&snapshot, &decision, context).await? {
         events::queue(key, &snapshot, &decision, context);
     }
-    certificates::remove_former(key, &snapshot, &decision, context).await?;
-    let acted = act::act(key, &snapshot, &decision, context).await?;
-    context.remember(key, |memory| memory.writes.end_pass());
-    Ok(Action::requeue(jittered(if acted || wrote || removed || probed == Some(true) {
-        context.options.while_busy.min(AFTER_WRITE)
-    } else if decision.requeue == mczk_rules::agent::decide::Requeue::Busy {
-        context.options.while_busy
-    } else {
-        context.options.at_rest
-    })))
+    let wrote = wrote || removed || probed == Some(true);
+    Ok(ControlFlow::Continue(Reported { snapshot, decision, wrote }))
 }

@@ -83,7 +83,8 @@ pub struct MultiClusterZooKeeperSpec {
     /// Order and pace of rollouts over the clusters. A change of any field restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// Differences of single clusters. Defaults to none. A change restarts the servers of those clusters.
+    /// Differences of single clusters. Defaults to none. A change restarts the servers of those clusters, but one of
+    /// `storageClassName` alone restarts none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["cluster".to_owned()]))]
@@ -161,7 +162,7 @@ pub enum OnFailure {
     Continue,
 }
 
-/// Differences of one cluster. A change of any field restarts the servers of that cluster.
+/// Differences of one cluster. A change of any field but `storageClassName` restarts the servers of that cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterOverride {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Taint;
 use kube_derive::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub(super) const KEYS_MESSAGE: &str =
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerTemplate {
-    /// Image of ZooKeeper 3.9.4 or later, with the layout of the official image. A change restarts servers.
+    /// Image of ZooKeeper 3.9.5 or later, with the layout of the official image. A change restarts servers.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: String,
     /// Time at which the kubelet pulls the image. Defaults to `Always` for the tag `latest`, and to `IfNotPresent` for
@@ -43,7 +44,7 @@ pub struct ServerTemplate {
     pub storage: Storage,
     /// Settings of `zoo.cfg`. The reference lists which ones are refused, and why. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), transform = setting_rules::of_values)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub zoo_cfg: Vec<ZooCfgEntry>,
     /// Additional flags of the Java virtual machine, in this order. A change restarts servers.
@@ -191,6 +192,16 @@ impl Toleration {
     pub fn of_all(effect: TaintEffect) -> Self {
         Self { operator: Some(TolerationOperator::Exists), effect: Some(effect), ..Self::default() }
     }
+
+    /// True if it tolerates a taint, now: `ToleratesTaint` of Kubernetes' `pkg/apis/core/v1`.
+    #[must_use]
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        let effect = self.effect.is_none_or(|effect| effect.as_str() == taint.effect);
+        let key = self.key.as_ref().is_none_or(|key| key.is_empty() || *key == taint.key);
+        let value = self.operator == Some(TolerationOperator::Exists)
+            || self.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default();
+        effect && key && value
+    }
 }
 
 /// Comparison of a toleration with a taint.
@@ -211,6 +222,18 @@ pub enum TaintEffect {
     PreferNoSchedule,
     /// Running pods are evicted.
     NoExecute,
+}
+
+impl TaintEffect {
+    /// As Kubernetes writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
 }
 
 /// Labels and annotations of a pod.

@@ -52,7 +52,8 @@ pub struct ServerName {
     pub ordinal: Option<i32>,
 }
 
-/// Result of the network check of one cluster. The check has passed if there is neither a failure nor a problem.
+/// Result of the network check of one cluster. It has passed if there is neither a failure nor a problem, and the round trip is
+/// within the time limits of ZooKeeper.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightReport {
@@ -75,6 +76,21 @@ pub struct PreflightReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub mesh: Option<String>,
+    /// Longest of the round trips to the clusters. Absent if no cluster answers, or the probe is too old to measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<RoundTrip>,
+}
+
+/// Time from a message to its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoundTrip {
+    /// Cluster of the server that answered.
+    #[schemars(length(min = 1, max = 48))]
+    pub to: String,
+    /// Shortest time that was measured, in milliseconds, rounded up.
+    #[schemars(range(min = 1, max = 60000))]
+    pub milliseconds: i32,
 }
 
 /// Name or port that a cluster does not reach.

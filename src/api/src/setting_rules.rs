@@ -1,5 +1,7 @@
-//! The rules of the definitions about settings of `ZooKeeper`, from the table of all settings. They refuse names; `mczk server`
-//! also checks values.
+//! The rules of the definitions about settings of `ZooKeeper`, from the table of all settings. Agent and `mczk server` check the
+//! values of flags too.
+
+use std::collections::BTreeMap;
 
 use schemars::Schema;
 use serde_json::{Value, json};
@@ -18,6 +20,33 @@ pub(crate) fn of_names() -> Value {
     Value::Array(rules)
 }
 
+/// Adds the rules of the value of each entry to the schema of `zooCfg`. Overrides have none: they would cost an API server too
+/// much for so many clusters. Agents refuse such values too.
+pub(crate) fn of_values(schema: &mut Schema) {
+    let mut by_rule: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for group in allowed(SettingField::ZooCfg) {
+        let Some(message) = group.value.must() else { continue };
+        let is_value = match group.value {
+            SettingValue::Number(least, most) => format!(
+                "self.value.matches('^(0|[1-9][0-9]{{0,9}})$') && int(self.value) >= {least} && int(self.value) <= {most}"
+            ),
+            SettingValue::LimitOrNone(least) => format!(
+                "self.value.matches('^(0|[1-9][0-9]{{0,9}})$') && (int(self.value) == 0 || int(self.value) >= {least} && int(self.value) <= {})",
+                i32::MAX
+            ),
+            SettingValue::Share => {
+                "self.value.matches('^([0-9]+|[0-9]*[.][0-9]+)$') && double(self.value) > 0.0 && double(self.value) <= 1.0".to_owned()
+            }
+            _ => r"self.value.matches('^\\s*(?i:true|false)\\s*$')".to_owned(),
+        };
+        by_rule.entry((is_value, message)).or_default().extend(names([group], "", ""));
+    }
+    let refused = |((is_value, message), names): ((String, String), Vec<String>)| {
+        rule(&format!("{} && !({is_value})", is_any("self.name", "self.name", &names)), &message)
+    };
+    set_rules_of_items(schema, by_rule.into_iter().map(refused).collect());
+}
+
 /// Adds the rules of each flag to the schema of `jvmFlags`.
 pub(crate) fn of_flags(schema: &mut Schema) {
     const NAME: &str = "self.split('=')[0]";
@@ -31,6 +60,10 @@ pub(crate) fn of_flags(schema: &mut Schema) {
     misplaced.retain(|name| !name.ends_with('.'));
     misplaced.extend(names(allowed(SettingField::ZooCfg), PREFIX, ""));
     rules.push(rule(&is_any(NAME, "self", &misplaced), BELONGS_IN_ZOO_CFG));
+    set_rules_of_items(schema, rules);
+}
+
+fn set_rules_of_items(schema: &mut Schema, rules: Vec<Value>) {
     if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {
         items.insert("x-kubernetes-validations".to_owned(), Value::Array(rules));
     }

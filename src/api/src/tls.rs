@@ -7,13 +7,18 @@ use serde::{Deserialize, Serialize};
 /// Encryption between servers and towards clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.quorum == oldSelf.quorum").message("quorum cannot change: create a new MultiClusterZooKeeper instead"))]
+#[x_kube(
+    validation = Rule::new("self.quorum == oldSelf.quorum").message("quorum cannot change: create a new MultiClusterZooKeeper instead"),
+    validation = Rule::new("has(self.client) == has(oldSelf.client) || (has(self.client) ? self.client : oldSelf.client).mode != 'Required'")
+        .message("client.mode Required cannot be added or removed in one step: no server would accept clients until its restart. Set Optional first, and wait for its rollout")
+)]
 pub struct Tls {
     /// True if servers use TLS among themselves, with a certificate authority for this ensemble alone. Defaults to
     /// true. Immutable.
     #[serde(default = "yes")]
     pub quorum: bool,
-    /// Encryption towards clients. Defaults to plain connections only. A change restarts servers.
+    /// Encryption towards clients. Defaults to plain connections only. A change restarts servers. Mode `Required` comes
+    /// after mode `Optional`, and goes the same way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientTls>,
 }

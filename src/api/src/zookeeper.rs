@@ -197,8 +197,7 @@ pub struct Ensemble {
 pub enum EnsemblePhase {
     /// No quorum has formed yet. Every server starts with exactly this server list, which is frozen.
     Bootstrapping,
-    /// A quorum has formed, but some bootstrap clusters have not joined. The server list stays frozen. New servers must
-    /// sync before they vote.
+    /// A quorum has formed, but some bootstrap clusters have not joined. New servers must sync before they vote.
     Formed,
     /// The ensemble runs. Servers join and leave by reconfiguration.
     #[default]
@@ -222,7 +221,7 @@ impl EnsemblePhase {
         *self == Self::Running
     }
 
-    /// True if the server list is the frozen list of a bootstrap.
+    /// True until every cluster of the bootstrap has joined. The list is frozen only until a quorum has formed.
     #[must_use]
     pub fn is_bootstrap(self) -> bool {
         matches!(self, Self::Bootstrapping | Self::Formed | Self::Suspended | Self::Abandoned)
@@ -427,13 +426,30 @@ pub struct OtherIncarnation {
 pub struct FirstStart {
     /// Id of the server.
     pub id: i32,
-    /// Identity that the volume gets by this start.
+    /// Identity that the volume gets by this start; `unused-INCARNATION` if the server has certainly not begun.
     #[schemars(length(max = 64))]
     pub volume: String,
 }
 
+impl FirstStart {
+    /// What the agent records of a server that has not begun: the agent has seen the ensemble before its first quorum.
+    #[must_use]
+    pub fn unused(id: i32, list: &Ensemble) -> Self {
+        Self { id, volume: format!("unused-{}", list.incarnation.as_deref().unwrap_or_default()) }
+    }
+
+    /// True if the server has certainly not begun.
+    #[must_use]
+    pub fn is_unused(&self, list: &Ensemble) -> bool {
+        *self == Self::unused(self.id, list)
+    }
+}
+
 /// [`ServerStatus::mode`] of a server whose pod runs without ZooKeeper, as the server list demands.
 pub const SUSPENDED: &str = "suspended";
+
+/// [`ServerStatus::mode`] of a server that its agent cannot ask. It may serve.
+pub const UNKNOWN_MODE: &str = "unknown";
 
 /// State of one server, as its agent observes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

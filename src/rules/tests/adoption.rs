@@ -5,19 +5,26 @@
 #[path = "rules/world.rs"]
 mod world;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_core::ResourceExt;
 
 use mczk_api::{
     contract::{
         certificate_names::{self, Holds},
-        labels::{ABANDON_CLUSTERS, ADOPT, DECLARE_OVER, REPLACE_AUTHORITY},
+        labels::{ABANDON_CLUSTERS, ADOPT, APPLY_AGAIN, DECLARE_OVER, REPLACE_AUTHORITY},
         naming, server_list,
     },
+    karmada::resource_binding::AggregatedStatusItem,
     mutation::Mutation,
     tls::EnsembleTls,
-    zookeeper::{Ensemble, EnsemblePhase, Server},
+    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
 };
-use mczk_rules::rollout::plan::Observed;
+use mczk_rules::rollout::{
+    override_rules,
+    plan::{ObjectWrite, Observed},
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 use world::World;
@@ -51,6 +58,23 @@ fn annotate(world: &mut World, annotation: &str, value: &str) {
 fn passes(world: &mut World) {
     for _ in 0..8 {
         world.tick();
+    }
+}
+
+impl World {
+    /// A server list of another incarnation: three servers in one cluster.
+    fn list_of(incarnation: &str, cluster: &str) -> Ensemble {
+        let server = |ordinal: i32| Server {
+            id: 50 + ordinal,
+            cluster: cluster.to_owned(),
+            ordinal,
+            host: format!("zk-{incarnation}-{ordinal}.{cluster}"),
+            role: Role::Voter,
+        };
+        let incarnation = Some(incarnation.to_owned());
+        let (servers, highest_id) = ((0..3).map(server).collect(), Some(52));
+        server_list::with_hash(Ensemble { incarnation, epoch: Some(4), servers, highest_id, ..Ensemble::default() })
+            .unwrap()
     }
 }
 
@@ -136,13 +160,150 @@ fn a_selected_cluster_without_voters_reports_first(
     assert_eq!(world.condition("Ready"), "True Serving", "{}", world.message("Progressing"));
 }
 
-/// Karmada leaves the Secrets of a template in a cluster that it takes the object from.
+/// The message says of each cluster what it waits for.
+#[rstest]
+#[case::unreachable(|world: &mut World| world.unreachable(&["m4"]), "m4 (not Ready in Karmada, or without a Ready node)")]
+#[case::left(|world: &mut World| world.observed.clusters.retain(|cluster| cluster.name() != "m4"), "m4 (it is no cluster of Karmada any more)")]
+#[case::an_old_agent(|world: &mut World| *world.report("m4") = json!({}), "older than the operator")]
+#[case::a_new_agent(|world: &mut World| *world.report("m4") = json!({ "ensemble": 7 }), "newer than the operator")]
+#[case::refused(|world: &mut World| refuse(world, "m4", "taken"), "m4 (Karmada could not apply the object: taken)")]
+#[case::no_report(|world: &mut World| item(world, "m4").status = None, "m4 (no report yet")]
+#[case::blocked(|world: &mut World| *world.report("m4") = json!({ "conditions": [blocked("RequestRefused", "It may not read pods")] }), "m4 (It may not read pods)")]
+fn the_survey_says_what_it_waits_for(#[case] happens: fn(&mut World), #[case] why: &str) {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    happens(&mut world);
+    passes(&mut world);
+    starts_nothing(&world);
+    let message = world.message("Progressing");
+    assert!(message.contains(why) && message.contains(ABANDON_CLUSTERS), "{message}");
+}
+
+/// Its taint keeps Karmada from bringing the object there.
 #[test]
-fn no_secret_travels_to_a_cluster_that_gets_no_voter() {
+fn the_survey_names_a_cluster_without_the_object() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    world.observed.binding.as_mut().unwrap().status.aggregated_status.retain(|item| item.cluster_name != "m4");
+    let status = world.plan().status;
+    let message = &status.conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap().message;
+    assert!(message.contains("m4 (Karmada has not brought the object there: if it lasts, see the taints"), "{message}");
+}
+
+fn refuse(world: &mut World, cluster: &str, why: &str) {
+    let item = item(world, cluster);
+    (item.applied, item.applied_message) = (false, Some(why.to_owned()));
+}
+
+fn blocked(reason: &str, message: &str) -> Value {
+    let time = "2026-01-01T00:00:00Z";
+    json!({ "type": "Blocked", "status": "True", "reason": reason, "message": message, "lastTransitionTime": time })
+}
+
+fn item<'w>(world: &'w mut World, cluster: &str) -> &'w mut AggregatedStatusItem {
+    let items = &mut world.observed.binding.as_mut().unwrap().status.aggregated_status;
+    items.iter_mut().find(|item| item.cluster_name == cluster).unwrap()
+}
+
+/// The annotation names all selected clusters, before a server is listed. To Karmada, no cluster means every cluster.
+#[test]
+fn clusters_are_selected_although_all_are_abandoned() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    annotate(&mut world, ABANDON_CLUSTERS, "m1,m2,m3,m4");
+    passes(&mut world);
+    assert_eq!(world.condition("Scheduled"), "False NoClusterMatches");
+    let placement = &world.observed.policy.as_ref().unwrap().spec.placement;
+    assert_eq!(placement.cluster_affinity.as_ref().unwrap().cluster_names.len(), 4);
+}
+
+/// The operator divides, and each of four clusters gets a voter: none is asked before. A former incarnation lives in this one.
+fn lives_among_voters(cluster: &str) -> World {
+    let mut world = World::declared(&json!({ "placement": null, "replicas": 4 }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1), ("m4", 1)]);
+    world.pass();
+    *world.report(cluster) = json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] });
+    passes(&mut world);
+    starts_nothing(&world);
+    world
+}
+
+/// Fewer voters leave the clusters out in which another incarnation lives. A lost OverridePolicy does not count as an answer.
+#[rstest]
+#[case::at_once(|_: &mut World| ())]
+#[case::after_the_policy_is_lost(|world: &mut World| {
+    world.observed.overrides = None;
+    passes(world);
+})]
+fn fewer_replicas_need_a_survey(#[case] happens: fn(&mut World)) {
+    let mut world = lives_among_voters("m4");
+    happens(&mut world);
+    world.edit("/replicas", &json!(3));
+    world.placed.pop();
+    passes(&mut world);
+    starts_nothing(&world);
+    assert_eq!(world.condition("Ready"), "False IncarnationLives");
+}
+
+/// Without a survey too, nothing else is reported as the reason to wait: no certificate is made for servers that do not start.
+#[test]
+fn the_condition_names_what_lives_where_each_cluster_gets_a_voter() {
+    let world = lives_among_voters("m2");
+    assert_eq!(world.condition("Ready"), "False IncarnationLives", "{}", world.message("Progressing"));
+}
+
+/// During an upgrade an older webhook may answer: to it a survey is a workload of no replicas, and Karmada gives the object to no
+/// cluster.
+#[test]
+fn karmada_asks_again_after_the_answer_of_an_older_webhook() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        let binding = world.observed.binding.as_mut().unwrap();
+        binding.spec.replica_requirements = Some(json!({}));
+        binding.status.aggregated_status.clear();
+        assert_eq!(world.pass().requeue_after, Some(Duration::from_secs(30)));
+        asked.push(world.observed.template.as_ref().unwrap().annotations()[APPLY_AGAIN].clone());
+        world.wait(20);
+    }
+    let distinct: BTreeSet<&String> = asked.iter().collect();
+    assert_eq!(distinct.len(), 2, "{asked:?}");
+    assert_eq!(world.condition("Scheduled"), "False NotInterpreted");
+    assert!(world.message("Scheduled").contains("older version"), "{}", world.message("Scheduled"));
+    world.settle();
+    assert_eq!(world.condition("Ready"), "True Serving");
+    assert!(!world.observed.template.as_ref().unwrap().annotations().contains_key(APPLY_AGAIN));
+}
+
+/// The binding still has what the webhook said of the former template.
+#[test]
+fn the_answer_for_a_former_template_is_none_of_an_older_webhook() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    let binding = world.observed.binding.as_mut().unwrap();
+    (binding.spec.replica_requirements, binding.spec.replicas) = (Some(json!({})), Some(3));
+    binding.status.aggregated_status.clear();
+    world.pass();
+    assert_ne!(world.condition("Scheduled"), "False NotInterpreted");
+}
+
+/// Karmada leaves the Secrets of a template in a cluster that it takes the object from.
+#[rstest]
+#[case::placed(|_: &mut World| ())]
+#[case::narrowed(|world: &mut World| world.edit("/placement/clusterAffinity", &json!({ "clusterNames": ["m1", "m2", "m3"] })))]
+fn no_secret_travels_to_a_cluster_that_gets_no_voter(#[case] happens: fn(&mut World)) {
     let mut world = World::declared(&json!({}));
     let mut travelled = BTreeSet::new();
+    world.pass();
+    happens(&mut world);
     for _ in 0..10 {
-        world.pass();
+        let plan = world.plan();
+        // Karmada's scheduler acts after the distributor of Secrets.
+        let clusters = world.observed.binding.as_ref().unwrap().spec.clusters.clone();
+        world.write(&plan);
+        let has_secrets = !world.observed.template.as_ref().unwrap().spec.dependencies.is_empty();
+        travelled.extend(clusters.iter().filter(|_| has_secrets).map(|cluster| cluster.name.clone()));
         let has_secrets = !world.observed.template.as_ref().unwrap().spec.dependencies.is_empty();
         let clusters = &world.observed.binding.as_ref().unwrap().spec.clusters;
         travelled.extend(clusters.iter().filter(|_| has_secrets).map(|cluster| cluster.name.clone()));
@@ -175,6 +336,106 @@ fn the_survey_ends_with_the_answer_of_the_user(#[case] annotation: &str) {
     passes(&mut world);
     let waits_for_list = world.message("Progressing").contains("abc123");
     assert_eq!((world.ids().is_empty(), waits_for_list), (annotation == ADOPT, annotation == ADOPT));
+}
+
+/// No server list, which would name it as former, reaches the cluster where its servers are.
+#[test]
+fn a_cluster_without_voters_learns_that_an_incarnation_is_over() {
+    let mut world = World::declared(&json!({}));
+    world.pass();
+    *world.report("m4") = json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] });
+    passes(&mut world);
+    annotate(&mut world, DECLARE_OVER, "abc123,def456");
+    let mut ended = Vec::new();
+    for _ in 0..8 {
+        let surveys = world.observed.template.as_ref().unwrap().spec.surveys();
+        let plan = world.pass();
+        ended.extend(plan.tombstone.map(|tombstone| (tombstone.incarnation, tombstone.clusters, surveys)));
+    }
+    assert_eq!(ended, [("abc123".to_owned(), BTreeSet::from(["m4".to_owned()]), true)]);
+    assert!(!world.ids().is_empty(), "{}", world.message("Progressing"));
+}
+
+/// Its cluster is lost for good, and every other cluster gets a voter. It may come back.
+#[test]
+fn a_cluster_that_is_abandoned_learns_that_an_incarnation_is_over() {
+    let mut world = World::declared(&json!({ "placement": null, "replicas": 3 }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.pass();
+    *world.report("m4") = json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] });
+    passes(&mut world);
+    world.unreachable(&["m4"]);
+    annotate(&mut world, DECLARE_OVER, "abc123");
+    passes(&mut world);
+    starts_nothing(&world);
+    annotate(&mut world, ABANDON_CLUSTERS, "m4");
+    let mut ended = Vec::new();
+    for _ in 0..8 {
+        let has_started = !world.ids().is_empty();
+        let plan = world.tick();
+        ended.extend(plan.tombstone.map(|tombstone| (tombstone.incarnation, tombstone.clusters, has_started)));
+    }
+    assert_eq!(ended, [("abc123".to_owned(), BTreeSet::from(["m4".to_owned()]), false)]);
+    assert!(!world.ids().is_empty(), "{}", world.message("Progressing"));
+}
+
+/// A survey whose user names another incarnation than the one that lives is not over: the cluster still gets the object.
+#[rstest]
+#[case::removed(None)]
+#[case::corrected(Some("abc123"))]
+fn the_survey_goes_on_if_an_adopted_incarnation_is_unknown(#[case] then: Option<&str>) {
+    let mut world = World::declared(&json!({ "tls": { "quorum": false } }));
+    world.pass();
+    let living = World::list_of("abc123", "m4");
+    *world.report("m4") = json!({ "otherIncarnations": [{ "incarnation": "abc123", "servers": 3 }] });
+    annotate(&mut world, ADOPT, "fed123");
+    passes(&mut world);
+    starts_nothing(&world);
+    assert_eq!(world.condition("Ready"), "False FormerIncarnationUnclear");
+    world.observed.object.metadata.annotations = None;
+    if let Some(id) = then {
+        annotate(&mut world, ADOPT, id);
+        *world.report("m4") = json!({ "ensemble": living, "otherIncarnations": [] });
+    }
+    passes(&mut world);
+    if then.is_some() {
+        assert_eq!(world.overrides().ensemble.servers, living.servers, "{}", world.message("Progressing"));
+    } else {
+        starts_nothing(&world);
+        assert_eq!(world.condition("Ready"), "False IncarnationLives");
+    }
+}
+
+/// Karmada would divide the voters before the operator knows where they are, and take the object from their cluster.
+#[test]
+fn the_survey_goes_on_until_all_servers_of_an_adopted_incarnation_are_known() {
+    let mut world = World::declared(&json!({ "tls": { "quorum": false } }));
+    world.pass();
+    let living = World::list_of("abc123", "m4");
+    *world.report("m4") = json!({ "ensemble": living, "otherIncarnations": [] });
+    world.unreachable(&["m3"]);
+    annotate(&mut world, ADOPT, "abc123");
+    passes(&mut world);
+    starts_nothing(&world);
+    assert!(world.message("Progressing").contains("m3"), "{}", world.message("Progressing"));
+    world.unreachable(&[]);
+    passes(&mut world);
+    assert_eq!(world.overrides().ensemble.servers, living.servers, "{}", world.message("Progressing"));
+    assert!(!world.observed.template.as_ref().unwrap().spec.surveys());
+}
+
+/// Template and policies are lost in a bootstrap: the status has the list. Its record is recovered, and must not keep the survey.
+#[test]
+fn a_recovered_list_ends_the_survey() {
+    let mut world = World::new(&json!({}));
+    (0..4).for_each(|_| drop(world.pass()));
+    let list = world.overrides().ensemble;
+    assert!(!list.servers.is_empty());
+    let observed = &mut world.observed;
+    (observed.template, observed.policy, observed.overrides, observed.binding) = (None, None, None, None);
+    passes(&mut world);
+    assert_eq!(world.overrides().ensemble.servers, list.servers, "{}", world.message("Progressing"));
+    assert!(!world.observed.template.as_ref().unwrap().spec.surveys(), "{}", world.message("Progressing"));
 }
 
 #[test]
@@ -218,12 +479,30 @@ fn an_adopted_ensemble_keeps_nothing_of_the_incarnation_that_waited() {
     for _ in 0..8 {
         world.tick();
         assert!(!is_exported(&world), "Karmada would leave it in the member clusters");
+        let is_taken = world.observed.services.contains_key("ServiceExport/zk");
+        assert!(!is_taken, "with the object that waits, Karmada would delete the export of the former servers");
     }
     annotate(&mut world, ADOPT, &former.id);
     world.settle();
     assert!(!is_exported(&world) && world.observed.services.contains_key(&format!("ServiceExport/zk-{}", former.id)));
     // Agents remove the Secrets of former incarnations.
     assert_eq!(world.overrides().ensemble.former_incarnations, [waited]);
+}
+
+/// Seen by reading: the list was never taken over.
+#[test]
+fn an_adoption_waits_for_no_cluster_that_its_user_abandons() {
+    let (mut world, former) = lost(&json!({ "tls": { "quorum": false } }));
+    passes(&mut world);
+    world.unreachable(&["m3"]);
+    annotate(&mut world, ADOPT, &former.id);
+    passes(&mut world);
+    starts_nothing(&world);
+    assert!(world.message("Progressing").contains(ABANDON_CLUSTERS), "{}", world.message("Progressing"));
+    annotate(&mut world, ABANDON_CLUSTERS, "m3");
+    passes(&mut world);
+    assert_eq!(world.overrides().ensemble.incarnation, Some(former.id), "{}", world.message("Progressing"));
+    assert_eq!(world.ids().len(), 5);
 }
 
 /// After a move, the list still names the voters that left as leaving. Their cluster may be gone.
@@ -243,14 +522,72 @@ fn an_adoption_waits_for_no_cluster_that_the_ensemble_has_left() {
     assert_eq!(world.ids().len(), 5, "{}", world.message("Ready"));
 }
 
-/// A cluster that the new object does not select may know a newer server list.
-fn adopts_without_a_cluster() -> bool {
+/// The user says what becomes of the former incarnation, under a placement that leaves out a cluster with one of its servers.
+fn answered_without_m3(annotation: &str) -> (World, Former) {
     let (mut world, former) = lost(&json!({ "tls": { "quorum": false } }));
     passes(&mut world);
-    annotate(&mut world, ADOPT, &former.id);
+    annotate(&mut world, annotation, &former.id);
     world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
     world.observed.binding.as_mut().unwrap().status.aggregated_status.retain(|item| item.cluster_name != "m3");
     world.place(&[("m1", 3), ("m2", 2)]);
+    (world, former)
+}
+
+/// The user gives the object up while its adoption waits for a cluster.
+#[test]
+fn the_end_of_an_object_that_waits_to_adopt_ends_no_server() {
+    let (mut world, former) = answered_without_m3(ADOPT);
+    passes(&mut world);
+    assert_eq!(world.condition("Ready"), "False FormerIncarnationUnclear");
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    for _ in 0..8 {
+        let plan = world.plan();
+        if let ObjectWrite::Apply(policy) = &plan.overrides {
+            let list = override_rules::read(&policy.spec).ensemble;
+            assert!(list.incarnation != Some(former.id.clone()) && !list.phase.is_ending(), "{list:?}");
+        }
+        assert_eq!(plan.tombstone, None);
+        world.write(&plan);
+    }
+}
+
+/// One of its clusters gets no object, and its server would serve on.
+#[test]
+fn an_incarnation_is_over_once_all_its_clusters_can_learn_it() {
+    let (mut world, _) = answered_without_m3(DECLARE_OVER);
+    passes(&mut world);
+    starts_nothing(&world);
+    assert_eq!(world.condition("Ready"), "False FormerIncarnationUnclear");
+    let message = world.message("Ready");
+    assert!(message.contains("does not select: m3") && message.contains(ABANDON_CLUSTERS), "{message}");
+    annotate(&mut world, ABANDON_CLUSTERS, "m3");
+    let ended: BTreeSet<String> =
+        (0..12).flat_map(|_| world.tick().tombstone.into_iter().flat_map(|tombstone| tombstone.clusters)).collect();
+    assert!(!world.ids().is_empty() && ended.contains("m3"), "{ended:?} {}", world.message("Progressing"));
+}
+
+/// Servers with TLS among themselves do not reach those without, and agents dial as the object says.
+#[rstest]
+#[case::declared_without(true)]
+#[case::declared_with(false)]
+fn an_adoption_needs_the_encryption_that_the_servers_have(#[case] encrypted: bool) {
+    let (mut world, former) = lost(&json!({ "tls": { "quorum": encrypted } }));
+    world.observed.object.spec.tls.quorum = !encrypted;
+    passes(&mut world);
+    annotate(&mut world, ADOPT, &former.id);
+    passes(&mut world);
+    starts_nothing(&world);
+    assert_eq!(world.condition("Ready"), "False FormerIncarnationUnclear");
+    let message = world.message("Ready");
+    assert!(message.contains(&format!("Create it again with tls.quorum {encrypted}")), "{message}");
+    world.observed.object.spec.tls.quorum = encrypted;
+    world.settle();
+    assert_eq!(world.overrides().ensemble.incarnation, Some(former.id), "{}", world.message("Progressing"));
+}
+
+/// A cluster that the new object does not select may know a newer server list.
+fn adopts_without_a_cluster() -> bool {
+    let (mut world, _) = answered_without_m3(ADOPT);
     for _ in 0..8 {
         world.pass();
     }
@@ -448,6 +785,21 @@ fn a_restored_control_plane_waits_for_a_cluster_that_it_does_not_select() {
     assert_eq!((list.servers, world.condition("Ready").as_str()), (newest.servers, "True Serving"));
 }
 
+/// The copy knows nothing of the cluster that joined since, and the object is deleted before that is declared again.
+#[test]
+fn a_restored_control_plane_ends_the_servers_of_clusters_that_it_does_not_know() {
+    let (mut world, newest) = restored(move_on);
+    assert!(newest.servers.iter().any(|server| server.cluster == "m4"));
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let pass = |world: &mut World| world.tick().tombstone.into_iter().flat_map(|tombstone| tombstone.clusters);
+    assert!((0..8).flat_map(|_| pass(&mut world)).next().is_none());
+    let message = world.message("Progressing");
+    assert!(message.contains("decommission their servers: m1, m2, m3, m4"), "{message}");
+    annotate(&mut world, ABANDON_CLUSTERS, "m1,m2,m3,m4");
+    let ended: Vec<String> = (0..8).flat_map(|_| pass(&mut world)).collect();
+    assert!(ended.contains(&"m4".to_owned()), "{ended:?} {}", world.message("Progressing"));
+}
+
 /// The only cluster that might know a newer list is lost with the control plane.
 #[test]
 fn a_restored_control_plane_waits_for_no_cluster_that_its_user_abandons() {
@@ -469,10 +821,14 @@ fn a_restored_control_plane_waits_for_no_cluster_that_its_user_abandons() {
 fn a_restored_control_plane_moves_nothing_beside_a_later_incarnation(#[case] living: &str, #[case] is_over: bool) {
     let mut world = World::done(&json!({}));
     let own = world.overrides().ensemble;
-    let former = if is_over { own.incarnation.clone().unwrap() } else { "fedcba".to_owned() };
-    let list =
-        Ensemble { incarnation: Some(living.to_owned()), former_incarnations: vec![former], hash: None, ..own.clone() };
-    world.report("m1")["ensemble"] = json!(server_list::with_hash(list).unwrap());
+    let id = own.incarnation.clone().unwrap();
+    let former = if is_over { id.clone() } else { "fedcba".to_owned() };
+    // Each incarnation counts its epochs from the first one.
+    let (incarnation, epoch) = (Some(living.to_owned()), Some(1));
+    let list = Ensemble { incarnation, epoch, former_incarnations: vec![former], hash: None, ..own };
+    let text = serde_json::to_string(&list).unwrap().replace(&format!("zk-{id}"), &format!("zk-{living}"));
+    let list = json!(server_list::with_hash(serde_json::from_str(&text).unwrap()).unwrap());
+    world.report("m1")["ensemble"] = list.clone();
     world.image("zoo:2");
     (0..3).for_each(|_| drop(world.pass()));
     assert_eq!(world.condition("Progressing") == "False NewerServerList", is_over, "{}", world.message("Progressing"));
@@ -480,14 +836,20 @@ fn a_restored_control_plane_moves_nothing_beside_a_later_incarnation(#[case] liv
     if is_over {
         assert!(world.message("Progressing").contains("mczk adopt zk abc123"), "{}", world.message("Progressing"));
         annotate(&mut world, ADOPT, living);
-        (0..3).for_each(|_| drop(world.pass()));
-        assert!(!world.message("Progressing").contains("is over"), "{}", world.message("Progressing"));
+        for cluster in ["m2", "m3"] {
+            world.report(cluster)["ensemble"] = list.clone();
+        }
+        (0..6).for_each(|_| drop(world.pass()));
+        let taken = world.overrides().ensemble;
+        assert_eq!((taken.incarnation.as_deref(), taken.epoch, taken.servers.len()), (Some(living), Some(2), 5));
     }
 }
 
-/// The copy is from the bootstrap that a later one of the same object has replaced.
-#[test]
-fn a_restored_control_plane_continues_the_later_incarnation_of_its_object() {
+/// The copy is from the bootstrap that a later one of the same object has replaced. A cluster may be lost with the control plane.
+#[rstest]
+#[case::all_report(&["m1", "m2", "m3"])]
+#[case::one_is_lost(&["m1", "m2"])]
+fn a_restored_control_plane_continues_the_later_incarnation_of_its_object(#[case] reporting: &[&str]) {
     let mut world = World::done(&json!({}));
     let list = world.overrides().ensemble;
     let uid = world.observed.object.metadata.uid.clone().unwrap();
@@ -506,8 +868,15 @@ fn a_restored_control_plane_continues_the_later_incarnation_of_its_object() {
     world.observed.overrides =
         Some(serde_json::from_str::<mczk_api::karmada::policy::OverridePolicy>(&text).unwrap().into());
     world.observed.object.status = None;
-    for cluster in ["m1", "m2", "m3"] {
+    for cluster in reporting {
         world.report(cluster)["ensemble"] = json!(of(&living, EnsemblePhase::Running, &[&former]));
+    }
+    if !reporting.contains(&"m3") {
+        world.unreachable(&["m3"]);
+        (0..6).for_each(|_| drop(world.pass()));
+        assert_eq!(world.overrides().ensemble.servers, []);
+        assert!(world.message("Progressing").contains(ABANDON_CLUSTERS), "{}", world.message("Progressing"));
+        annotate(&mut world, ABANDON_CLUSTERS, "m3");
     }
     (0..6).for_each(|_| drop(world.pass()));
     let taken = world.overrides().ensemble;

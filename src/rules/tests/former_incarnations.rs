@@ -7,7 +7,7 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use mczk_api::{
     contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone},
     karmada::work::Work,
@@ -84,13 +84,7 @@ fn the_work_of_an_abandoned_cluster_is_not_awaited() {
     world.write(&plan);
     (world.observed.template, world.observed.binding) = (None, None);
     world.observed.services.clear();
-    let work = |cluster: &str, deleted: bool| {
-        let mut work = Work::default();
-        work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
-        work.metadata.deletion_timestamp = deleted.then_some(Time(world.now));
-        work
-    };
-    let works = [work("m1", true), work("m3", false), work("m3", true)];
+    let works = [work("m1", Some(world.now)), work("m3", None), work("m3", Some(world.now))];
     for (nth, (work, waits)) in works.into_iter().zip([true, true, false]).enumerate() {
         world.observed.works = vec![work];
         assert_eq!(world.plan().policy == ObjectWrite::Leave, waits, "{nth}");
@@ -105,11 +99,10 @@ fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
     world.place(&[("m1", 3), ("m2", 2)]);
     world.settle();
-    // Karmada keeps the Work of a cluster that it does not reach.
-    let unreachable = serde_json::from_value(
-        json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }),
-    );
-    world.observed.binding.as_mut().unwrap().status.aggregated_status.push(unreachable.unwrap());
+    // Karmada keeps the Work of a cluster that it does not reach, and leaves it out of the binding's status.
+    let mut left = work("m3", Some(world.now));
+    left.spec.preserve_resources_on_deletion = Some(true);
+    world.observed.works = vec![left];
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
     world.observed.overrides = match plan.overrides {
@@ -119,6 +112,17 @@ fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     decommission(&mut world);
     let tombstone = world.plan().tombstone.unwrap();
     assert_eq!(clusters(&tombstone), ["m3"]);
+    let plan = world.plan();
+    world.write(&plan);
+    assert_eq!(world.plan().template, ObjectWrite::Delete, "{}", world.message("Progressing"));
+}
+
+/// A Work of a cluster, which Karmada deletes since this time.
+fn work(cluster: &str, deleted: Option<Timestamp>) -> Work {
+    let mut work = Work::default();
+    work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
+    work.metadata.deletion_timestamp = deleted.map(Time);
+    work
 }
 
 #[test]

@@ -11,7 +11,10 @@ use mczk_api::contract::{
     certificate_names::Holds,
     conditions::{ConditionStatus, ConditionType, Reason},
 };
-use mczk_rules::rollout::measures::{Measures, RecordMeasures, VoterMeasures};
+use mczk_rules::rollout::{
+    certificates::Certificate,
+    measures::{Measures, RecordMeasures, VoterMeasures},
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 use world::World;
@@ -81,6 +84,18 @@ fn the_certificate_that_ends_first_counts() {
     trusted.unwrap().not_after = end;
     assert_eq!(measures(&world).authority_not_after, Some(end));
     assert_eq!(measures(&world).identity_not_after, Some(Timestamp::MAX));
+}
+
+/// Its servers have loaded an older certificate than the one that the list names.
+#[test]
+fn certificates_of_a_cluster_that_karmada_does_not_reach_count() {
+    let mut world = World::done(&json!({}));
+    let identity = world.observed.certificates.iter().find(|certificate| certificate.holds == Holds::Identity).unwrap();
+    let older = Certificate { name: "older".to_owned(), not_after: world.now, ..identity.clone() };
+    world.observed.certificates.push(older);
+    world.unreachable(&["m2"]);
+    world.report("m2")["ensembleTls"]["identity"] = json!("older");
+    assert_eq!(measures(&world).identity_not_after, Some(world.now));
 }
 
 /// A report of a cluster that Karmada does not reach may be out of date.

@@ -157,6 +157,7 @@ fn refusal(name: &str, value: &str) -> Option<String> {
 #[case("quorum.auth.enableSasl", "servers authenticate each other by tls.quorum")]
 #[case("quorum.auth.kerberos.servicePrincipal", "servers authenticate each other by tls.quorum")]
 #[case("metricsProvider.httpHost", "the operator manages")]
+#[case("metricsProvider.className", "the operator manages")]
 #[case("admin.commandURL", "the operator manages")]
 #[case("jute.maxbuffer.extrasize", "set jute.maxbuffer in template.zooCfg")]
 #[case("testingonly.initialZxid", "acknowledged writes")]
@@ -169,6 +170,23 @@ fn a_setting_is_refused_with_its_remedy(#[case] name: &str, #[case] why: &str) {
     assert!(message.starts_with(&format!("zooCfg {name} is refused: ")) && message.contains(why), "{message}");
 }
 
+/// `ZooKeeper` ends at once with such times.
+#[rstest]
+#[case(&[("minSessionTimeout", "50000")], Some("minSessionTimeout 50000 is above maxSessionTimeout 40000"))]
+#[case(&[("tickTime", "10000"), ("maxSessionTimeout", "15000")], Some("minSessionTimeout 20000 is above maxSessionTimeout 15000"))]
+#[case(&[("minSessionTimeout", "50000"), ("maxSessionTimeout", "50000")], None)]
+#[case(&[("tickTime", "3000"), ("minSessionTimeout", "50000")], None)]
+fn sessions_have_a_length(#[case] entries: &[(&str, &str)], #[case] why: Option<&str>) {
+    let all = entries.iter().map(|(name, value)| entry(name, value)).collect();
+    let config = ServerConfig { zoo_cfg: all, ..config() };
+    let refused = zoo_cfg(&paths(), &config, dynamic()).err().map(|error| error.to_string());
+    let is_expected = match (&refused, why) {
+        (Some(refused), Some(why)) => refused.contains(why),
+        (refused, why) => refused.is_none() && why.is_none(),
+    };
+    assert!(is_expected, "{refused:?}");
+}
+
 /// ZooKeeper would take the default in place of most of these values, and say nothing. With others no server could lead.
 #[rstest]
 #[case("tickTime", "abc", false)]
@@ -177,6 +195,11 @@ fn a_setting_is_refused_with_its_remedy(#[case] name: &str, #[case] why: &str) {
 #[case("tickTime", "499", false)]
 #[case("tickTime", "500", true)]
 #[case("maxSessionTimeout", "9999", false)]
+#[case("maxClientCnxns", "0", true)]
+#[case("maxClientCnxns", "3", true)]
+// The parent could never hold the restart lock.
+#[case("maxClientCnxns", "1", false)]
+#[case("maxCnxns", "2", false)]
 #[case("snapCount", "100k", false)]
 #[case("snapCount", "0100", false)]
 #[case("snapCount", "3000000000", false)]
@@ -250,10 +273,14 @@ fn flags_of_users_come_first() {
         "-Xmx768m",
         "-XX:+ExitOnOutOfMemoryError",
         "-Djava.security.properties=/tmp/java.security",
+        "-Dlogback.configurationFile=/tmp/logback.xml",
     ]
     "#);
-    let sized = ServerConfig { jvm_flags: vec!["-Xmx64m".into()], ..config() };
-    assert!(jvm_flags(&paths(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
+    for own in ["-Xmx64m", "-mx64m", "-XX:MaxHeapSize=64m", "-XX:MaxRAM=1g", "-XX:MaxRAMFraction=2"] {
+        let sized = ServerConfig { jvm_flags: vec![own.into()], ..config() };
+        let flags = jvm_flags(&paths(), &sized).unwrap();
+        assert!(flags.iter().all(|flag| flag == own || !flag.starts_with("-Xmx")), "{flags:?}");
+    }
 }
 
 #[rstest]

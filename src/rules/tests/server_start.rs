@@ -485,6 +485,33 @@ fn moved(answers: &[i32], version: i64, voters: &[i32]) -> StartInputs {
     StartInputs { peers: Peers { stored, ..inputs.peers.clone() }, ..inputs }
 }
 
+/// A volume that its server copied, or that a server with an empty one confirms.
+fn copy_rows() -> Vec<Row> {
+    let with_age = |inputs: &StartInputs, age: VolumeAge| StartInputs { age, ..inputs.clone() };
+    let (old, quorum) = (restarted(&[2, 3], 5), restarted(&[2, 3], 4));
+    vec![
+        (
+            "a seeded volume",
+            with_age(&restarted(&[2, 3], 0), VolumeAge { generation: None, ..quorum.age.clone() }),
+            KEEP,
+        ),
+        ("a copy from the time of its join", with_age(&old, VolumeAge { generation: None, ..old.age.clone() }), WAIT),
+        (
+            "a copy from the time of its join, beside a living ensemble",
+            StartInputs {
+                peers: reported(9, 1..=5),
+                ..with_age(&old, VolumeAge { generation: None, ..old.age.clone() })
+            },
+            KEEP,
+        ),
+        (
+            "a server with an empty volume completes the majority",
+            StartInputs { peers: Peers { forgetful: [2].into(), ..quorum.peers.clone() }, ..quorum.clone() },
+            WAIT,
+        ),
+    ]
+}
+
 /// A volume that may have gone back in time.
 fn age_rows() -> Vec<Row> {
     let with_age = |inputs: &StartInputs, age: VolumeAge| StartInputs { age, ..inputs.clone() };
@@ -516,7 +543,6 @@ fn age_rows() -> Vec<Row> {
         ("another server was only seeded", moved(&[6], 0, &[1, 6]), WAIT),
         ("an ensemble of one", StartInputs { stored: Some(served([1])), ..restarted(&[], 0) }, KEEP),
         ("a living ensemble", StartInputs { peers: reported(9, 1..=5), ..restarted(&[], 0) }, KEEP),
-        ("a seeded volume", with_age(&old, VolumeAge { generation: None, ..old.age.clone() }), KEEP),
         (
             "the same process ran before",
             with_age(&restarted(&[], 0), VolumeAge { confirmed: true, ..quorum.age.clone() }),
@@ -573,8 +599,18 @@ fn unread() -> Ensemble {
 }
 
 fn rows() -> Vec<Row> {
-    [bootstrap_rows(), late_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows(), age_rows()]
-        .concat()
+    [
+        bootstrap_rows(),
+        late_rows(),
+        restart_rows(),
+        join_rows(),
+        foreign_rows(),
+        lost_rows(),
+        stop_rows(),
+        age_rows(),
+        copy_rows(),
+    ]
+    .concat()
 }
 
 #[test]
@@ -674,8 +710,10 @@ fn age_is_confirmed(inputs: &StartInputs, stored: &StoredServer) -> bool {
     let own = stored.dynamic.as_ref();
     let shown = inputs.peers.stored.as_ref().filter(|shown| own.is_none_or(|own| shown.version > own.version));
     let voters: Vec<i32> = shown.or(own).into_iter().flat_map(Configuration::voters).collect();
-    let answered = voters.iter().filter(|id| **id == stored.id || inputs.peers.answered.contains(id)).count();
-    inputs.age.confirmed || inputs.peers.configuration.is_some() || answered > voters.len() / 2
+    let remembers = |id: &i32| inputs.peers.answered.contains(id) && !inputs.peers.forgetful.contains(id);
+    let answered = voters.iter().filter(|id| **id == stored.id || remembers(id)).count();
+    let may_be_of_a_join = inputs.age.generation.is_none() && stored.data && is_known(inputs, stored.id);
+    inputs.age.confirmed || inputs.peers.configuration.is_some() || answered > voters.len() / 2 && !may_be_of_a_join
 }
 
 fn is_old(inputs: &StartInputs, stored: &StoredServer) -> bool {
@@ -888,7 +926,11 @@ prop_compose! {
         list in prop::option::of(any_list()),
         suspended in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
-        (answered, acknowledged_nothing) in (prop::collection::btree_set(1..5_i32, 0..4), prop::collection::btree_set(1..5_i32, 0..4)),
+        (answered, forgetful, acknowledged_nothing) in (
+            prop::collection::btree_set(1..5_i32, 0..4),
+            prop::collection::btree_set(1..5_i32, 0..2),
+            prop::collection::btree_set(1..5_i32, 0..4),
+        ),
         generations in prop::collection::btree_map(1..5_i32, 0..3_i64, 0..4),
         (generation, lost, confirmed) in (prop::option::weighted(0.9, 0..3_i64), prop::option::weighted(0.2, 1..3_i64), any::<bool>()),
         recorded in prop_oneof![Just(Recorded::Unknown), Just(Recorded::This), Just(Recorded::Other)],
@@ -903,7 +945,7 @@ prop_compose! {
             suspended,
             has_set_aside,
             recorded,
-            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, acknowledged_nothing, generations },
+            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, forgetful, acknowledged_nothing, generations },
         }
     }
 }

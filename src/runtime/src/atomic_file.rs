@@ -48,7 +48,9 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let parsed = serde_json::from_slice(&text);
     parsed.map(Some).map_err(|error| {
         let path = path.display();
-        io::Error::other(format!("{path} does not parse: {error}. If the other servers serve, replace the volume"))
+        io::Error::other(format!(
+            "{path} does not parse: {error}. If the other voters serve, replace the volume with mczk replace"
+        ))
     })
 }
 

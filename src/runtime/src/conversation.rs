@@ -1,6 +1,8 @@
 //! The conversation of the network check. It is that of servers as far as a network sees: TLS, in which the client speaks first,
 //! and a large block in both directions. Then the client may ask for more, to measure how fast a snapshot would come.
 //!
+//! The client measures the round trip by the handshake, which every version of a probe answers.
+//!
 //! Some paths carry TLS alone, and some drop large packets: a tunnel whose packets are larger than the network allows. The
 //! certificates prove nothing.
 
@@ -87,8 +89,11 @@ pub async fn answer(stream: TcpStream, tls: &TlsAcceptor, line: &str) -> io::Res
     stream.shutdown().await
 }
 
-/// Speaks with the probe at an address. With a rate in bytes per second it measures the path.
-pub async fn hear(address: SocketAddr, rate: Option<u64>) -> Heard {
+/// Speaks with the probe at an address, and measures the round trip. With a rate in bytes per second it measures the path too.
+///
+/// The handshake of TLS costs one round trip and a signature, so the measured time is never too short. That of TCP would be, since
+/// a proxy on the path answers it itself. So might be that of the text: its client may have to wait once it has spoken.
+pub async fn hear(address: SocketAddr, rate: Option<u64>) -> (Heard, Option<Duration>) {
     let opened = async {
         let provider = provider();
         let config = ClientConfig::builder_with_provider(provider.clone())
@@ -98,15 +103,18 @@ pub async fn hear(address: SocketAddr, rate: Option<u64>) -> Heard {
             .with_custom_certificate_verifier(Arc::new(AuthorityVerifier::without_authority(provider)))
             .with_no_client_auth();
         let (tls, name) = (TlsConnector::from(Arc::new(config)), ServerName::try_from(NAME).map_err(io::Error::other)?);
-        let mut stream = BufReader::new(tls.connect(name, TcpStream::connect(address).await?).await?);
+        let socket = TcpStream::connect(address).await?;
+        let began = Instant::now();
+        let mut stream = BufReader::new(tls.connect(name, socket).await?);
+        let round_trip = began.elapsed();
         let mut line = Vec::new();
         (&mut stream).take(MAX_TEXT).read_until(b'\n', &mut line).await?;
-        io::Result::Ok((stream, String::from_utf8_lossy(&line).into_owned()))
+        io::Result::Ok((stream, String::from_utf8_lossy(&line).into_owned(), round_trip))
     };
-    let (mut stream, text) = match timeout(TIMEOUT, opened).await {
+    let (mut stream, text, round_trip) = match timeout(TIMEOUT, opened).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Heard::Nothing(error.kind()),
-        Err(_) => return Heard::Nothing(io::ErrorKind::TimedOut),
+        Ok(Err(error)) => return (Heard::Nothing(error.kind()), None),
+        Err(_) => return (Heard::Nothing(io::ErrorKind::TimedOut), None),
     };
     let exchanged = async {
         let mut block = vec![0; BLOCK];
@@ -114,14 +122,15 @@ pub async fn hear(address: SocketAddr, rate: Option<u64>) -> Heard {
         stream.flush().await?;
         stream.read_exact(&mut block).await
     };
-    match (timeout(TIMEOUT, exchanged).await, rate) {
+    let heard = match (timeout(TIMEOUT, exchanged).await, rate) {
         (Ok(Ok(_)), None) => Heard::All(text),
         (Ok(Ok(_)), Some(rate)) => match measure(&mut stream, rate).await {
             Some(measured) => Heard::TooSlow(text, measured),
             None => Heard::All(text),
         },
         _ => Heard::TextAlone(text),
-    }
+    };
+    (heard, Some(round_trip))
 }
 
 /// Asks for more. The best rate that was measured, unless a part of the time shows that this one is possible. A probe that is
@@ -171,29 +180,48 @@ mod tests {
         (path, address, behind)
     }
 
+    /// Passes everything on, and back so many bytes at once, each time after a pause.
+    fn pass_slowly(path: TcpListener, behind: SocketAddr, bytes: usize, pause: Duration) {
+        tokio::spawn(async move {
+            let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
+            let ((mut near_read, mut near_write), (mut far_read, mut far_write)) = (near.split(), far.split());
+            let back = async {
+                let mut buffer = vec![0; bytes];
+                while let Ok(count) = far_read.read(&mut buffer).await
+                    && count > 0
+                {
+                    tokio::time::sleep(pause).await;
+                    if near_write.write_all(&buffer[..count]).await.is_err() {
+                        break;
+                    }
+                }
+            };
+            tokio::join!(copy(&mut near_read, &mut far_write), back)
+        });
+    }
+
     /// A path of 64 KiB a second.
     #[tokio::test]
     async fn a_path_too_slow_for_a_snapshot_is_noticed() {
         let slow = async |rate: u64| {
             let (path, address, behind) = path_to_a_probe().await;
-            tokio::spawn(async move {
-                let (mut near, mut far) = (path.accept().await.unwrap().0, TcpStream::connect(behind).await.unwrap());
-                let ((mut near_read, mut near_write), (mut far_read, mut far_write)) = (near.split(), far.split());
-                let back = async {
-                    let mut buffer = vec![0; 8 << 10];
-                    while let Ok(count) = far_read.read(&mut buffer).await
-                        && near_write.write_all(&buffer[..count]).await.is_ok()
-                    {
-                        tokio::time::sleep(Duration::from_millis(125)).await;
-                    }
-                };
-                tokio::join!(copy(&mut near_read, &mut far_write), back)
-            });
-            hear(address, Some(rate)).await
+            pass_slowly(path, behind, 8 << 10, Duration::from_millis(125));
+            hear(address, Some(rate)).await.0
         };
         let (enough, more) = tokio::join!(slow(16 << 10), slow(1 << 20));
         assert!(matches!(enough, Heard::All(_)), "{enough:?}");
         assert!(matches!(more, Heard::TooSlow(_, rate) if (16 << 10..=128 << 10).contains(&rate)), "{more:?}");
+    }
+
+    /// The path answers TCP at once. The handshake and the text take two round trips at least.
+    #[tokio::test]
+    async fn the_round_trip_is_that_of_one_answer() {
+        let (path, address, behind) = path_to_a_probe().await;
+        let pause = Duration::from_millis(250);
+        pass_slowly(path, behind, BLOCK, pause);
+        let (heard, round_trip) = hear(address, None).await;
+        assert!(matches!(heard, Heard::All(_)), "{heard:?}");
+        assert!(round_trip.is_some_and(|measured| (pause..pause * 2).contains(&measured)), "{round_trip:?}");
     }
 
     /// Passes on so many bytes, and loses the rest without an answer.
@@ -210,7 +238,7 @@ mod tests {
             let ((near_read, near_write), (far_read, far_write)) = (near.split(), far.split());
             tokio::join!(pass(there, near_read, far_write), pass(back, far_read, near_write))
         });
-        hear(address, None).await
+        hear(address, None).await.0
     }
 
     /// The handshake and the text need less than one full packet in each direction.
@@ -229,10 +257,10 @@ mod tests {
     async fn a_silent_port_and_a_closed_one_say_nothing() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let heard = hear(silent.local_addr().unwrap(), None).await;
-        assert!(matches!(heard, Heard::Nothing(io::ErrorKind::TimedOut)), "{heard:?}");
+        assert!(matches!(heard, (Heard::Nothing(io::ErrorKind::TimedOut), None)), "{heard:?}");
         let address = silent.local_addr().unwrap();
         drop(silent);
         let heard = hear(address, None).await;
-        assert!(matches!(heard, Heard::Nothing(io::ErrorKind::ConnectionRefused)), "{heard:?}");
+        assert!(matches!(heard, (Heard::Nothing(io::ErrorKind::ConnectionRefused), None)), "{heard:?}");
     }
 }

@@ -55,7 +55,6 @@ pub struct Queue {
 /// The task that publishes.
 pub struct Publisher(JoinSet<()>);
 
-/// An item of the queue.
 enum QueueItem {
     /// An event about an object.
     Event(Box<(Event, ObjectReference)>),

@@ -13,6 +13,14 @@ pub enum Error {
         /// Why it failed.
         source: kube::Error,
     },
+    /// The API server accepted a request, and stored something else: a webhook or a policy changes it.
+    #[error("{action}: {why}")]
+    Altered {
+        /// The attempted action.
+        action: String,
+        /// What is stored instead.
+        why: String,
+    },
     /// A value cannot be converted to or from JSON.
     #[error("{action}: {source}")]
     Json {
@@ -43,7 +51,7 @@ impl Error {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Api { source, .. } if is_conflict(source) => "conflict",
-            Self::Api { source: kube::Error::Api(_), .. } => "api",
+            Self::Api { source: kube::Error::Api(_), .. } | Self::Altered { .. } => "api",
             Self::Api { .. } => "connection",
             Self::Json { .. } => "json",
             Self::Other { category, .. } => category,
@@ -58,7 +66,7 @@ impl Error {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => [429, 503, 504].contains(&status.code),
             Self::Api { .. } | Self::Timeout(_) => true,
-            Self::Json { .. } | Self::Other { .. } | Self::Panic(_) => false,
+            Self::Altered { .. } | Self::Json { .. } | Self::Other { .. } | Self::Panic(_) => false,
         }
     }
 
@@ -73,6 +81,7 @@ impl Error {
     pub fn refusal(&self) -> Option<&str> {
         match self {
             Self::Api { source, .. } => refusal(source),
+            Self::Altered { why, .. } => Some(why),
             _ => None,
         }
     }

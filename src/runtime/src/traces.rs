@@ -122,7 +122,6 @@ impl Traces {
 
 type Sender = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// The client of a collector.
 #[derive(Debug)]
 struct CollectorClient {
     url: String,

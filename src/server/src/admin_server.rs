@@ -22,8 +22,12 @@ use mczk_api::contract::{
 
 /// Time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest answer, in bytes.
+/// Longest answer that is kept, in bytes.
 const MAX_ANSWER: u64 = 256 << 10;
+/// The most bytes of an answer that is searched, of its parts, and of a name with its number.
+const MOST_SEARCHED: u64 = 64 << 20;
+const PART: usize = 64 << 10;
+const LONGEST_NUMBER: usize = 256;
 /// What a server answers that has no part in a quorum.
 const NO_PART: &str = "not currently serving requests";
 
@@ -56,26 +60,54 @@ struct ServerStats {
     last_processed_zxid: i64,
 }
 
-/// What a leader answers to `monitor`. It ends with metrics of each znode at the top, without a bound, so only its beginning is
-/// read.
-struct Led(String);
+/// The numbers that are read of a leader's answer to `monitor`.
+const NUMBERS: [&str; 4] = ["synced_followers", "synced_non_voting_followers", "approximate_data_size", "znode_count"];
+
+/// The numbers of a leader, in the order of [`NUMBERS`].
+///
+/// `ZooKeeper` adds metrics of each znode at the top, in any order. Clients can create as many of these znodes as they like. So
+/// the parent searches the answer while it reads it, and keeps only the numbers.
+#[derive(Debug, Default)]
+struct Led([Option<f64>; NUMBERS.len()]);
 
 impl Led {
-    /// A number, which providers of metrics write as 2 or as 2.0. A quote within a name of a znode has a backslash.
-    fn number(&self, name: &str) -> Option<f64> {
-        let (_, after) = self.0.split_once(&format!("\"{name}\""))?;
-        after.trim_start_matches([' ', ':']).split([',', '}', '\r', '\n']).next()?.trim().parse().ok()
+    /// Takes what a part of the answer holds.
+    fn search(&mut self, part: &str) {
+        for (found, name) in self.0.iter_mut().zip(NUMBERS) {
+            *found = found.or_else(|| number(part, name));
+        }
+    }
+
+    /// Searches the answer of the own server, until it has all numbers.
+    async fn read(&mut self, own: IpAddr) -> Result<(), Error> {
+        let mut answer = request(own, ADMIN_PORT, &get("monitor")).await?.take(MOST_SEARCHED);
+        let mut part = Vec::with_capacity(PART);
+        while self.0.contains(&None) && answer.read_buf(&mut part).await? > 0 {
+            self.search(&String::from_utf8_lossy(&part));
+            part.drain(..part.len().saturating_sub(LONGEST_NUMBER));
+        }
+        Ok(())
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "an ensemble has at most 254 servers")]
     fn synced_voters(&self) -> Option<i32> {
-        Some((self.number("synced_followers")? - self.number("synced_non_voting_followers")?) as i32)
+        let [followers, observers, _, _] = self.0;
+        Some((followers? - observers?) as i32)
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "no memory holds so much")]
     fn snapshot_bytes(&self) -> Option<i64> {
-        Some((self.number("approximate_data_size")? + self.number("znode_count")? * OF_ZNODE) as i64)
+        let [_, _, bytes, znodes] = self.0;
+        Some((bytes? + znodes? * OF_ZNODE) as i64)
     }
+}
+
+/// A number, which providers of metrics write as 2 or as 2.0. A quote within a name of a znode has a backslash. `None` if the part
+/// ends with it.
+fn number(part: &str, name: &str) -> Option<f64> {
+    let (_, after) = part.split_once(&format!("\"{name}\""))?;
+    let (value, _) = after.split_once([',', '}', '\r', '\n'])?;
+    value.trim_matches([' ', ':']).parse().ok()
 }
 
 /// Bytes of a znode in a snapshot beside its path and its data: their lengths, the ACL and the stat (`DataNode.serialize`).
@@ -95,12 +127,10 @@ pub(crate) async fn ask(own: IpAddr) -> Answers {
     if answers.mode != Some(Mode::Leader) {
         return answers;
     }
-    let led = body(own, "monitor").await.ok().map(Led);
-    Answers {
-        synced_voters: led.as_ref().and_then(Led::synced_voters),
-        snapshot_bytes: led.as_ref().and_then(Led::snapshot_bytes),
-        ..answers
-    }
+    let mut led = Led::default();
+    // What was found in time counts.
+    let _ = timeout(ANSWER_TIMEOUT, led.read(own)).await;
+    Answers { synced_voters: led.synced_voters(), snapshot_bytes: led.snapshot_bytes(), ..answers }
 }
 
 /// True if neither port gives an answer or an end to a connection in time. A living `ZooKeeper` that refuses a client closes its
@@ -136,15 +166,25 @@ async fn command<Answer: DeserializeOwned>(own: IpAddr, name: &str) -> Result<An
 }
 
 async fn body(own: IpAddr, name: &str) -> Result<String, Error> {
-    let answer = exchange(own, ADMIN_PORT, &format!("GET /commands/{name} HTTP/1.0\r\n\r\n")).await?;
+    let answer = exchange(own, ADMIN_PORT, &get(name)).await?;
     Ok(answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+fn get(command: &str) -> String {
+    format!("GET /commands/{command} HTTP/1.0\r\n\r\n")
+}
+
+/// The answer of a port to a question.
+async fn request(own: IpAddr, port: u16, question: &str) -> Result<TcpStream, Error> {
+    let mut stream = TcpStream::connect(SocketAddr::new(own, port)).await?;
+    stream.write_all(question.as_bytes()).await?;
+    Ok(stream)
 }
 
 /// What a port answers until it ends the connection.
 async fn exchange(own: IpAddr, port: u16, question: &str) -> Result<String, Error> {
     let exchange = async {
-        let mut stream = TcpStream::connect(SocketAddr::new(own, port)).await?;
-        stream.write_all(question.as_bytes()).await?;
+        let stream = request(own, port, question).await?;
         let mut answer = Vec::new();
         stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
         // The end may cut a character.
@@ -183,26 +223,36 @@ mod tests {
         assert_eq!(of(serde_json::from_value(answer).unwrap()), expected);
     }
 
-    /// The metrics of znodes come last, and a client chooses their names and their number.
+    /// A client chooses the names of znodes.
     #[test]
     fn a_leader_counts_its_synced_voters_and_its_data_whatever_the_names_of_znodes_are() {
         let answer = json!({
             "approximate_data_size": 5000, "synced_followers": 3.0, "synced_non_voting_followers": 1.0, "znode_count": 10,
+            "write_per_namespace_\"synced_followers\"": 9,
         });
-        let mut text = serde_json::to_string_pretty(&answer).unwrap().replace('}', ",");
-        text += "\"write_per_namespace_\\\"synced_followers\\\": 9, cut off";
-        let led = Led(text);
-        assert_eq!((led.synced_voters(), led.snapshot_bytes()), (Some(2), Some(5840)));
-        assert_eq!(Led(String::new()).synced_voters(), None);
+        for text in [answer.to_string(), serde_json::to_string_pretty(&answer).unwrap()] {
+            let mut led = Led::default();
+            led.search(&text);
+            assert_eq!((led.synced_voters(), led.snapshot_bytes()), (Some(2), Some(5840)), "{text}");
+        }
+        assert_eq!(number("\"znode_count\" : 12", "znode_count"), None, "more digits may follow");
+        assert_eq!(Led::default().synced_voters(), None);
     }
 
-    /// The end of the answer is not read, and may cut a character.
+    /// Metrics of znodes come before and after the numbers, and a part of the answer ends anywhere.
+    #[rstest]
+    #[case::none(0)]
+    #[case::many(2_000_000)]
+    #[case::in_the_middle_of_a_name(PART - 200)]
+    #[case::in_the_middle_of_a_number(PART - 100)]
     #[tokio::test]
-    async fn a_leader_with_many_znodes_counts_its_synced_voters() {
-        let own = IpAddr::from([127, 81, 1, 3]);
+    async fn a_leader_with_many_znodes_counts_its_synced_voters(#[case] before: usize) {
+        let own = IpAddr::from([127, 81, 1, 3 + u8::try_from(before % 7).unwrap()]);
         let admin = TcpListener::bind((own, ADMIN_PORT)).await.unwrap();
         let stats = json!({ "server_stats": { "server_state": "leader", "last_processed_zxid": 1 } }).to_string();
-        let led = json!({ "synced_followers": 2, "synced_non_voting_followers": 0, "zz": "ü".repeat(200_000) });
+        let led = json!({
+            "aa": "a".repeat(before), "synced_followers": 12, "synced_non_voting_followers": 0, "zz": "ü".repeat(200_000),
+        });
         tokio::spawn(async move {
             for answer in [stats, led.to_string()] {
                 let (mut stream, _) = admin.accept().await.unwrap();
@@ -211,6 +261,6 @@ mod tests {
                 let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{answer}").as_bytes()).await;
             }
         });
-        assert_eq!(ask(own).await.synced_voters, Some(2));
+        assert_eq!(ask(own).await.synced_voters, Some(12));
     }
 }

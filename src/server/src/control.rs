@@ -190,7 +190,6 @@ mod tests {
             client_tls: nowhere.clone(),
             java: nowhere.clone(),
             home: nowhere,
-            conf: None,
             log_format: LogFormat::Text,
         };
         Arc::new(Supervisor::new(options, Metrics::new(registry)))

@@ -23,6 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// Time after which a transaction that `ZooKeeper` applied must be in its files. A follower applies a transaction that it has
 /// not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 10 s.
 const WRITTEN_AFTER: Duration = Duration::from_secs(60);
+/// Time of failures after which the server reports them. A change of the leader takes less.
+const REPORTED_AFTER: Duration = Duration::from_secs(60);
 /// The part of a zxid that counts the transactions of an epoch. A new leader begins with 0, and writes that zxid to no file.
 const COUNTER: i64 = 0xffff_ffff;
 
@@ -30,6 +32,8 @@ const COUNTER: i64 = 0xffff_ffff;
 #[derive(Default)]
 pub(super) struct Generation {
     raised: Option<Instant>,
+    /// Time since which the generation could not be raised.
+    failing_since: Option<Instant>,
     /// Transactions that `ZooKeeper` had applied, with the time of the observation.
     applied: VecDeque<(Instant, i64)>,
     files: Arc<Mutex<Reader>>,
@@ -45,7 +49,7 @@ impl Generation {
         let zxid = admin_server::ask(server.options.paths.own_address()).await.zxid;
         self.applied.extend(zxid.filter(|zxid| zxid & COUNTER != 0).map(|zxid| (now, zxid)));
         // A quorum has committed what `ZooKeeper` has applied.
-        let (committed, applied) = (zxid.unwrap_or_default(), self.take_applied(now));
+        let applied = self.take_applied(now);
         let raised = async {
             let known = sessions.generations().await.map_err(|refusal| refusal.to_string())?;
             let published = known.get(&sessions.id).copied().unwrap_or_default();
@@ -53,7 +57,7 @@ impl Generation {
             // On the volume first: what the ensemble knows must never be newer than an intact volume.
             let stored = tokio::task::spawn_blocking(move || {
                 let files = files.lock().read(&volume.transactions_folder())?;
-                let held = files.held(&volume.generations()?.held, committed, applied);
+                let held = files.held(&volume.generations()?.held, zxid, applied);
                 volume.raise_generation(published, held, known)
             });
             let stored = stored.await;
@@ -67,14 +71,24 @@ impl Generation {
         };
         match raised.await {
             Ok(is_old) => {
-                self.raised = Some(now);
+                (self.raised, self.failing_since) = (Some(now), None);
+                server.change_state(|state| state.unraised = None);
                 is_old
             }
             Err(error) => {
                 error!(error, "cannot raise the generation of the volume");
+                if self.fails_for_long(now) {
+                    // The first words stay: each change would be a write of the agent's status.
+                    server.change_state(|state| state.unraised = state.unraised.take().or(Some(error)));
+                }
                 false
             }
         }
+    }
+
+    /// True if the generation could not be raised for a while.
+    fn fails_for_long(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.failing_since.get_or_insert(now)) >= REPORTED_AFTER
     }
 
     /// Newest transaction that was applied [`WRITTEN_AFTER`] ago or earlier.
@@ -139,5 +153,13 @@ mod tests {
         generation.applied.extend([(began, 5), (after(15), 8), (after(40), 9)]);
         let held: Vec<i64> = [59, 60, 80, 200].map(|seconds| generation.take_applied(after(seconds))).to_vec();
         assert_eq!(held, [0, 5, 8, 9]);
+    }
+
+    #[test]
+    fn a_generation_that_is_not_raised_for_a_minute_is_reported() {
+        let began = Instant::now();
+        let mut generation = Generation::default();
+        let reported = [0, 59, 60].map(|seconds| generation.fails_for_long(began + Duration::from_secs(seconds)));
+        assert_eq!(reported, [false, false, true]);
     }
 }

@@ -85,8 +85,9 @@ impl Supervisor {
         let (volume, assigned) = (self.volume.clone(), config.list.clone());
         let (written, first) = self.with_state(|state| (state.written.clone(), state.first_start.clone()));
         let read = tokio::task::spawn_blocking(move || {
-            volume.name_snapshots()?;
-            volume.make_room()?;
+            // What cannot be read shows in the listing, with the advice.
+            let tidied = volume.name_snapshots().and_then(|()| volume.make_room());
+            tidied.unwrap_or_else(|error| warn!(%error, "cannot tidy up the volume"));
             volume.identity()?;
             let files = transaction_log::listing(&volume.transactions_folder());
             let inputs = StartInputs {
@@ -202,7 +203,7 @@ impl Supervisor {
         }
         let program = Program {
             java: self.options.java.clone(),
-            class_path: class_path(&self.options.home, self.options.conf.as_deref(), &paths.scratch),
+            class_path: class_path(&self.options.home),
             flags,
             secret_flags: paths.secret_flags(),
             configuration: paths.zoo_cfg(),

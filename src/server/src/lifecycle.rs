@@ -76,14 +76,13 @@ impl Supervisor {
                     warn!(reason, "stopping ZooKeeper to start it again");
                     // No time limit: two processes must never share the volume.
                     tokio::select! {
-                        () = self.end(&mut running) => {}
+                        () = self.end_because(reason, &mut running) => {}
                         () = &mut shutdown => {
                             self.end(&mut running).await;
                             return;
                         }
                     }
                     if reason == HANGS {
-                        self.record_failure(reason.to_owned());
                         tokio::select! { () = &mut shutdown => return, () = backoff.pause() => {} }
                     }
                 }
@@ -111,6 +110,15 @@ impl Supervisor {
             }
             sleep(DECIDE_INTERVAL).await;
         }
+    }
+
+    /// Ends a process. If it hangs, the report says so before it has exited: on a dead disk it never does.
+    async fn end_because(&self, reason: &str, running: &mut Running) {
+        self.change_state(|state| state.sessions = None);
+        if reason == HANGS && running.stop().await.is_ok() {
+            self.record_failure(HANGS.to_owned());
+        }
+        self.end(running).await;
     }
 
     async fn end(&self, running: &mut Running) {

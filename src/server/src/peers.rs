@@ -68,6 +68,9 @@ fn add(peers: &mut Peers, report: ServerReport) {
     peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
     // A server that cannot read its volume tells nothing of what it knew.
     peers.answered.extend(report.id.filter(|_| report.accepted_epoch != UNKNOWN_EPOCH));
+    let votes = |configuration: &Configuration| configuration.voters().any(|voter| Some(voter) == report.id);
+    let is_empty = report.accepted_epoch == 0 && !report.stored_configuration.as_ref().is_some_and(votes);
+    peers.forgetful.extend(report.id.filter(|_| is_empty && !report.acknowledged_nothing));
     peers.acknowledged_nothing.extend(report.id.filter(|_| report.acknowledged_nothing));
     for (id, generation) in report.generations {
         let known = peers.generations.entry(id).or_default();

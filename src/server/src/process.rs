@@ -105,11 +105,21 @@ impl Running {
     /// # Errors
     /// If the signal or the wait fails.
     pub async fn end(&mut self) -> io::Result<ExitStatus> {
+        self.stop().await?;
+        self.exited().await
+    }
+
+    /// Sends SIGTERM, and SIGKILL later. Then no code of it runs any more, but a disk that does not answer may keep it from
+    /// exiting.
+    ///
+    /// # Errors
+    /// If the signal fails.
+    pub(crate) async fn stop(&mut self) -> io::Result<()> {
         self.terminate();
         if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
             self.child.start_kill()?;
         }
-        self.exited().await
+        Ok(())
     }
 
     /// Sends SIGTERM.
@@ -133,15 +143,10 @@ impl Running {
     }
 }
 
-/// Class path of an image with the layout of the official one. The image's own log configuration comes first, mczk's last.
+/// Class path of an image with the layout of the official one.
 #[must_use]
-pub(crate) fn class_path(home: &Path, conf: Option<&Path>, scratch: &Path) -> String {
-    let mut parts: Vec<String> = conf.into_iter().map(|conf| conf.display().to_string()).collect();
-    parts.push(home.join("conf").display().to_string());
-    parts.push(home.join("lib/*").display().to_string());
-    parts.push(home.join("*").display().to_string());
-    parts.push(scratch.display().to_string());
-    parts.join(":")
+pub(crate) fn class_path(home: &Path) -> String {
+    ["conf", "lib/*", "*"].map(|part| home.join(part).display().to_string()).join(":")
 }
 
 /// Installation folder in an image with the layout of the official one: `/apache-zookeeper-*-bin`.

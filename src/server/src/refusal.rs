@@ -2,7 +2,7 @@
 
 use zookeeper_client::Error as ZkError;
 
-use mczk_api::contract::control_api::Problem;
+use mczk_api::contract::control_api::{Problem, UNAVAILABLE};
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl PortRefusal {
     }
 
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable(Problem { reason: "unavailable".to_owned(), message: message.into() })
+        Self::Unavailable(Problem { reason: UNAVAILABLE.to_owned(), message: message.into() })
     }
 }
 

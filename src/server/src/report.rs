@@ -114,6 +114,7 @@ impl Supervisor {
             first_start: state.first_start.map(|first| first.identity),
             acknowledged_nothing: accepted_epoch == 0 && (is_first || has_vote),
             generations,
+            unraised: state.unraised.filter(|_| serving),
             disk,
             lost: state.lost,
             corrupt: state.corrupt,

@@ -11,12 +11,9 @@ use crate::{
     shared_znodes::ensure_folder,
 };
 use mczk_api::contract::{
-    control_api::{LOCK_LEASE, LOCK_SESSION, RestartLock},
+    control_api::{LOCK, LOCK_LEASE, LOCK_SESSION, RestartLock},
     pod_layout,
 };
-
-/// Reason of refusals that concern the lock.
-const LOCK: &str = "restartLock";
 
 impl Sessions {
     /// Acquires or renews the restart lock, by a write that a majority commits. The holder must renew it within [`LOCK_LEASE`].

@@ -9,24 +9,33 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, 
 
 use mczk_api::contract::pod_layout::ZNODE;
 
+/// Where a client would forbid writes of `/mczk` by a quota. `ZooKeeper` exempts no superuser.
+const QUOTA_ZNODE: &str = "/zookeeper/quota/mczk";
 /// The znode of `ZooKeeper`'s own configuration.
 const CONFIGURATION_ZNODE: &str = "/zookeeper/config";
 
-/// Creates `/mczk`. If a client has created it, removes everything below it and closes it to clients.
+/// Creates `/mczk`, and the znode of its quota. If a client has created one of them, removes everything below it and closes it
+/// to clients.
 ///
 /// # Errors
 /// If `ZooKeeper` does not answer, or another server does the same at this moment.
 pub(super) async fn protect(client: &Client) -> Result<(), ZkError> {
-    ensure_folder(client).await?;
-    let (acls, stat) = client.get_acl(ZNODE).await?;
+    // A quota may forbid to create the other one.
+    protect_znode(client, QUOTA_ZNODE).await?;
+    protect_znode(client, ZNODE).await
+}
+
+async fn protect_znode(client: &Client, znode: &str) -> Result<(), ZkError> {
+    ensure(client, znode).await?;
+    let (acls, stat) = client.get_acl(znode).await?;
     if acls[..] == Acls::anyone_read()[..] {
         return Ok(());
     }
-    warn!(znode = ZNODE, "a client has created the znode of mczk: removing what is below it");
+    warn!(znode, "a client has created a znode of mczk: removing what is below it");
     // If this server stops now, the next session sees an access list that is not mczk's.
-    let stat = client.set_acl(ZNODE, &closed(), Some(stat.aversion)).await?;
-    remove_below(client, ZNODE.to_owned()).await?;
-    client.set_acl(ZNODE, &Acls::anyone_read(), Some(stat.aversion)).await.map(drop)
+    let stat = client.set_acl(znode, &closed(), Some(stat.aversion)).await?;
+    remove_below(client, znode.to_owned()).await?;
+    client.set_acl(znode, &Acls::anyone_read(), Some(stat.aversion)).await.map(drop)
 }
 
 /// Shows `ZooKeeper`'s configuration to clients, or hides it. If clients must use TLS, it names addresses that only a pod itself
@@ -54,8 +63,12 @@ fn closed() -> [Acl; 1] {
 
 /// Creates the znode above those that agents share, if it does not exist.
 pub(super) async fn ensure_folder(client: &Client) -> Result<(), ZkError> {
+    ensure(client, ZNODE).await
+}
+
+async fn ensure(client: &Client, znode: &str) -> Result<(), ZkError> {
     let readable = CreateMode::Persistent.with_acls(Acls::anyone_read());
-    match client.create(ZNODE, b"", &readable).await {
+    match client.create(znode, b"", &readable).await {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(error) => Err(error),
     }

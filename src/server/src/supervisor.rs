@@ -50,8 +50,6 @@ pub struct SupervisorOptions {
     pub java: PathBuf,
     /// Folder of the `ZooKeeper` installation.
     pub home: PathBuf,
-    /// Folder of the image's log configuration.
-    pub conf: Option<PathBuf>,
     /// Format of the log.
     pub log_format: LogFormat,
 }
@@ -68,6 +66,8 @@ pub(crate) struct State {
     pub(crate) corrupt: bool,
     /// What this process has last written to the volume. `None` before it has run `ZooKeeper`.
     pub(crate) written: Option<VolumeMark>,
+    /// Why the generation of the volume has not been raised for a while.
+    pub(crate) unraised: Option<String>,
     /// The first start that the agent must record.
     pub(crate) first_start: Option<FirstVolume>,
     pub(crate) list: Option<Ensemble>,
@@ -124,6 +124,7 @@ impl Supervisor {
             lost: false,
             corrupt: false,
             written: None,
+            unraised: None,
             first_start: None,
             list: None,
             sessions: None,

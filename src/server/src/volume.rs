@@ -326,15 +326,17 @@ impl Volume {
                 File::open(&self.paths.active_data)?.set_modified(SystemTime::now())?;
                 fs::rename(&self.paths.active_data, &target)?;
                 sync_folder(&self.root)?;
-                self.remove_oldest_set_aside()?;
+                self.remove_oldest_set_aside(&target)?;
                 return Ok(target);
             }
         }
         Err(io::Error::other("the volume contains too many folders that were set aside"))
     }
 
-    fn remove_oldest_set_aside(&self) -> io::Result<()> {
-        let folders = self.set_aside_folders()?;
+    /// A clock that was ahead may have dated older folders after the newest.
+    fn remove_oldest_set_aside(&self, newest: &Path) -> io::Result<()> {
+        let mut folders = self.set_aside_folders()?;
+        folders.sort_by_key(|folder| self.root.join(folder) == newest);
         for oldest in folders.iter().take(folders.len().saturating_sub(MAX_SET_ASIDE)) {
             tracing::warn!(folder = oldest, "removing the oldest data that was set aside");
             fs::remove_dir_all(self.root.join(oldest))?;
@@ -430,4 +432,35 @@ fn has_transactions(folder: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{net::Ipv4Addr, time::Duration};
+
+    use super::*;
+
+    /// The clock of another node was ahead when it set data aside.
+    #[test]
+    fn data_that_is_set_aside_is_not_the_oldest() {
+        let root = std::env::temp_dir().join(format!("mczk-aside-{}", std::process::id()));
+        let paths = Paths {
+            active_data: root.join("active"),
+            scratch: root.join("scratch"),
+            address: Ipv4Addr::LOCALHOST.into(),
+            hosts: None,
+        };
+        let volume = Volume::new(root.clone(), paths);
+        for number in 0..MAX_SET_ASIDE {
+            let folder = root.join(format!("{SET_ASIDE}abc-1-{number}"));
+            fs::create_dir_all(&folder).unwrap();
+            File::open(&folder).unwrap().set_modified(SystemTime::now() + Duration::from_secs(86_400)).unwrap();
+        }
+        fs::create_dir_all(&volume.paths.active_data).unwrap();
+        let aside = volume.set_aside().unwrap();
+        let left = volume.set_aside_folders().unwrap();
+        assert!(aside.exists() && left.len() == MAX_SET_ASIDE, "{left:?}");
+        fs::remove_dir_all(root).unwrap();
+    }
 }

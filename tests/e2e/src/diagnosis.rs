@@ -1,6 +1,6 @@
 //! Collects the state of a namespace after a scenario fails.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use kube::{Api, Client, ResourceExt, api::ListParams};
@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OBJECTS: u32 = 4;
 /// The number of events of an object. A rollout over three clusters has about 20.
 const EVENTS: usize = 80;
+/// The number of lines of the operator's log.
+const LOGGED: usize = 6;
 /// The length of a line, in characters.
 const WIDTH: usize = 600;
 
@@ -32,6 +34,7 @@ pub async fn of(federation: &Federation, namespace: &str) -> String {
         }
         Err(error) => line(format!("the control plane does not answer: {error:#}")),
     }
+    logged(&federation.operator_log(), namespace).into_iter().for_each(&mut line);
     for (cluster, client) in &federation.members {
         match list::<ZooKeeper>(client, namespace).await {
             Ok(objects) if objects.is_empty() => line(format!("{cluster}: no object")),
@@ -48,6 +51,16 @@ pub async fn of(federation: &Federation, namespace: &str) -> String {
         }
     }
     text
+}
+
+/// The last lines of the operator's log about a namespace, or about its lease and failures.
+fn logged(log: &Path, namespace: &str) -> Vec<String> {
+    let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let tells = |line: &&str| [namespace, " WARN ", " ERROR ", "lease="].iter().any(|word| line.contains(word));
+    let mut last: Vec<String> =
+        text.lines().rev().filter(tells).take(LOGGED).map(|line| format!("operator: {line}")).collect();
+    last.reverse();
+    last
 }
 
 async fn list<K>(client: &Client, namespace: &str) -> Result<Vec<K>>

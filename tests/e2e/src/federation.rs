@@ -473,8 +473,7 @@ impl Federation {
     /// # Errors
     /// If a part does not end or start.
     pub async fn rebuild_control_plane(&self) -> Result<()> {
-        self.stop_operator().await?;
-        self.rig.lose_karmada().await?;
+        self.end_control_plane().await?;
         self.rig.rebuild_karmada().await?;
         self.register().await?;
         self.start_operator_patiently().await
@@ -486,11 +485,17 @@ impl Federation {
     /// # Errors
     /// If a part does not end or start.
     pub async fn restore_control_plane(&self, copy: &Path) -> Result<()> {
-        self.stop_operator().await?;
-        self.rig.lose_karmada().await?;
+        self.end_control_plane().await?;
         self.rig.restore_karmada(copy).await?;
         tokio::time::sleep(Duration::from_secs(20)).await;
         self.start_operator_patiently().await
+    }
+
+    /// Ends the operator and Karmada, and deletes Karmada's data.
+    async fn end_control_plane(&self) -> Result<()> {
+        // It may have ended already, with a failure if Karmada ended first.
+        let _ = self.stop_operator().await;
+        self.rig.lose_karmada().await
     }
 
     /// Checks that the operator runs.

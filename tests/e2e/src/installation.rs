@@ -22,7 +22,10 @@ use mczk_api::MultiClusterZooKeeper;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::{load::Load, used_rights::Granted};
+use self::{
+    load::{Calls, Load},
+    used_rights::Granted,
+};
 use crate::{
     agent::Behaviour,
     federation::{Federation, Options},
@@ -40,8 +43,8 @@ const NAME: &str = "zoo";
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the client writes without mczk.
 const WITHOUT: Duration = Duration::from_secs(20);
-/// How long clients call the webhook after the new pods are ready. The old ones have ended by then.
-const AFTER_UPGRADE: Duration = Duration::from_secs(30);
+/// How long clients call the webhook after a change of it. Former pods have ended by then.
+const AFTER_CHANGE: Duration = Duration::from_secs(30);
 
 /// Runs the story in a federation of its own.
 ///
@@ -88,8 +91,21 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
     }
 
     members.announce("both operators are replaced, while clients call the webhook");
-    upgrade(federation, members).await?;
+    let calls = under_load(federation, members, async {
+        members.kubectl(HOST, &["rollout", "restart", "deployment/mczk", "-n", "mczk-system"]).await?;
+        let wait = ["rollout", "status", "deployment/mczk", "-n", "mczk-system", "--timeout=240s"];
+        members.kubectl(HOST, &wait).await.map(drop)
+    });
+    ensure!(calls.await?.authorities == 0, "the registration has another authority");
     granted.none_is_missing(federation)?;
+
+    members.announce("the webhook gets another authority, while clients call it");
+    let calls = under_load(federation, members, async {
+        members.kubectl(HOST, &["delete", "secret", "mczk-webhook-authority", "-n", "mczk-system"]).await?;
+        mczk(federation, "install", &[]).await.map(drop)
+    });
+    // Both together, and then the new one alone.
+    ensure!(calls.await?.authorities >= 2, "the registration did not change twice");
 
     members.announce("mczk uninstall of a wrong namespace or control plane is refused, and removes nothing");
     refused(federation, "uninstall", &["--host-namespace", "elsewhere"], "--without-operator").await?;
@@ -132,13 +148,15 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Replaces both operators, and checks that no call of the webhook fails meanwhile.
-async fn upgrade(federation: &Federation, members: &Members<'_>) -> Result<()> {
+/// Changes something while clients call the webhook, and checks that no call failed.
+async fn under_load(
+    federation: &Federation,
+    members: &Members<'_>,
+    change: impl Future<Output = Result<()>>,
+) -> Result<Calls> {
     let load = Load::start(&federation.karmada).await?;
-    members.kubectl(HOST, &["rollout", "restart", "deployment/mczk", "-n", "mczk-system"]).await?;
-    let wait = ["rollout", "status", "deployment/mczk", "-n", "mczk-system", "--timeout=240s"];
-    members.kubectl(HOST, &wait).await?;
-    tokio::time::sleep(AFTER_UPGRADE).await;
+    change.await?;
+    tokio::time::sleep(AFTER_CHANGE).await;
     let calls = load.stop().await;
     let failed = calls.failed.len();
     members.report(&format!("{} calls were answered meanwhile, {failed} failed", calls.answered));
@@ -148,7 +166,7 @@ async fn upgrade(federation: &Federation, members: &Members<'_>) -> Result<()> {
         "{failed} calls failed, the first ones: {:?}",
         calls.failed.iter().take(5).collect::<Vec<_>>()
     );
-    Ok(())
+    Ok(calls)
 }
 
 /// Checks that every cluster admits only restricted pods in mczk's own namespace. The namespace of the ensemble has the label

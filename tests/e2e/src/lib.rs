@@ -4,6 +4,7 @@
 //! member clusters have API servers but no nodes, and [`agent`] runs the real agent on simulated pods and servers. In the
 //! stories of [`members`], agents and ZooKeeper servers run in pods.
 
+mod admission_policy;
 pub mod agent;
 pub mod alerts;
 pub mod api_proxy;

@@ -33,9 +33,9 @@ use crate::{
 };
 
 /// The longest time of a rollout, on a machine that also compiles. Agents make many requests one after the other.
-pub const PATIENCE: Duration = Duration::from_secs(150);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 /// The first image of scenarios.
-pub const IMAGE: &str = "zookeeper:3.9.4";
+pub const IMAGE: &str = "zookeeper:3.9.5";
 
 /// Label of namespaces: the pods that they admit.
 pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
@@ -220,6 +220,16 @@ impl<'a> Scene<'a> {
         Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await?)
     }
 
+    /// Annotates a MultiClusterZooKeeper.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn annotate(&self, name: &str, annotation: &str, value: &str) -> Result<()> {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { annotation: value } } }));
+        self.api::<MultiClusterZooKeeper>().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Runs a command of `mczk` about an ensemble here: its arguments are the command, the ensemble, and more.
     ///
     /// # Errors
@@ -358,7 +368,7 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// The difference.
     pub async fn members_match(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
-        wait_for(&format!("the member clusters match {name}"), Duration::from_secs(15), || async {
+        wait_for(&format!("the member clusters match {name}"), PATIENCE, || async {
             let declared = self.get(name).await?.spec;
             let observers: i32 = declared.observers.iter().map(|of| of.count).sum();
             let objects = self.in_members(name).await?;

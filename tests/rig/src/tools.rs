@@ -83,9 +83,15 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
     let amount = "all take about 10 minutes on 2 cores and a download of 1 GB";
     build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
-    let copied = [KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS, KARMADA_CHART, KARMADA_OPERATOR];
-    if !copied.iter().all(|name| folder.join(name).exists()) {
-        manifests(&module, &folder)?;
+    let are_copied = || {
+        let copied = [KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS, KARMADA_CHART, KARMADA_OPERATOR];
+        copied.iter().all(|name| folder.join(name).exists())
+    };
+    if !are_copied() {
+        let _alone = lock(&folder, progress)?;
+        if !are_copied() {
+            manifests(&module, &folder)?;
+        }
     }
     Ok(folder)
 }
@@ -160,14 +166,8 @@ fn build_all(
     if missing().is_empty() {
         return Ok(());
     }
-    let parent = folder.parent().context("a folder of tools lies in the cache")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
-    if lock.try_lock().is_err() {
-        progress
-            .during("waiting for another process that builds the programs", || lock.lock())
-            .context("cannot lock the tools' folder")?;
-    }
+    let _alone = lock(folder, progress)?;
     let missing = missing();
     if missing.is_empty() {
         return Ok(());
@@ -185,6 +185,18 @@ fn build_all(
         })?;
     }
     Ok(())
+}
+
+/// Waits until no other process writes into a folder of tools. It may begin once the file is dropped.
+fn lock(folder: &Path, progress: &Progress) -> Result<File> {
+    let parent = folder.parent().context("a folder of tools lies in the cache")?;
+    let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
+    if lock.try_lock().is_err() {
+        progress
+            .during("waiting for another process that builds the programs", || lock.lock())
+            .context("cannot lock the tools' folder")?;
+    }
+    Ok(lock)
 }
 
 /// Sets the versions that the programs report. By default they report v0.0.0-master, which fails the version checks of
@@ -228,7 +240,8 @@ fn key(module: &Path, linker_flags: &str) -> Result<String> {
 
 fn go(module: &Path) -> Command {
     let mut command = Command::new("go");
-    command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off");
+    // The compiler and the linker would take much more memory by a value for the programs of tests.
+    command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off").env_remove("GOGC");
     command
 }
 

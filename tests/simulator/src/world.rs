@@ -368,6 +368,7 @@ impl World {
             acknowledged_nothing: false,
             stored_configuration: None,
             generations: BTreeMap::new(),
+            unraised: None,
             disk,
             corrupt,
             lost: false,

@@ -148,11 +148,14 @@ fn request(object: &One, options: &RequestOptions, request: &Request<'_>) -> Res
             .map_err(|why| Error::Failed(anyhow!("{namespace}/{name} is not changed: {why}")))?;
         let annotation = request.annotation;
         let before = found.annotations().get(annotation).map_or("none", String::as_str);
-        let patch = json!({
-            "metadata": { "resourceVersion": found.metadata.resource_version, "annotations": { annotation: value } },
-        });
-        let written =
-            Written { manager: "mczk-former-incarnation", patch: &patch, verb: "changed", what: "the request into" };
+        let patch = json!({ "metadata": { "annotations": { annotation: value } } });
+        let written = Written {
+            manager: "mczk-former-incarnation",
+            seen: &found,
+            patch: &patch,
+            verb: "changed",
+            what: "the request into",
+        };
         // The API server checks the change before the user reads that it happens.
         write(&client, (&namespace, name), &written, true).await?;
         print(&format!(

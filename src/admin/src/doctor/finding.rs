@@ -25,7 +25,6 @@ impl FindingSeverity {
     }
 }
 
-/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DoctorFinding {
@@ -39,12 +38,10 @@ pub(super) struct DoctorFinding {
 }
 
 impl DoctorFinding {
-    /// A fault.
     pub(super) fn fault(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(FindingSeverity::Fault, subject, message, remedy)
     }
 
-    /// A warning.
     pub(super) fn warning(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(FindingSeverity::Warning, subject, message, remedy)
     }

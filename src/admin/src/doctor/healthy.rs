@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 
 use super::{
     finding::{DoctorFinding, FindingSeverity},
-    observed::{DoctorObserved, Host, LeaseState, MemberCluster, MemberObjects, Rights},
+    observed::{
+        DoctorObserved, Host, IncarnationKey, IncarnationObjects, LeaseState, MemberCluster, MemberObjects, Rights,
+    },
 };
 use crate::{
     fixtures::merged,
@@ -189,6 +191,7 @@ pub(super) fn healthy() -> DoctorObserved {
             waited: Duration::from_secs(2),
         })),
         clusters: Ok(["m1", "m2"].map(member_cluster).into()),
+        ending_works: Ok(vec![]),
         agent_image: Ok(Some(IMAGE.to_owned())),
         ensembles: Ok(vec![ensemble()]),
         certificates: [(
@@ -261,14 +264,19 @@ fn member_cluster(name: &str) -> MemberCluster {
                 "kubernetesVersion": "v1.35.0", "apiEnablements": served, "conditions": [{ "type": "Ready", "status": "True" }],
             },
         })),
-        taints: vec![],
         ready_message: String::new(),
         objects: Some(MemberObjects {
             definition: Ok(crd::definitions().unwrap().pop()),
             agents: Ok(vec![parsed(agent(IMAGE))]),
             storage_classes: Ok(vec![parsed(class)]),
+            incarnations: Ok([(incarnation("n", "zk", "abc"), IncarnationObjects { servers: 1, volumes: 1 })].into()),
         }),
     }
+}
+
+/// An incarnation of the ensemble of this namespace and name.
+pub(super) fn incarnation(namespace: &str, ensemble: &str, id: &str) -> IncarnationKey {
+    IncarnationKey { namespace: namespace.to_owned(), ensemble: ensemble.to_owned(), id: id.to_owned() }
 }
 
 fn host(webhook: &Webhook) -> Host {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        core::v1::{Pod, Secret, Service, Taint},
+        core::v1::{Pod, Secret, Service},
         storage::v1::StorageClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -21,6 +21,7 @@ use super::finding::{DoctorFinding, FindingSeverity};
 use crate::register::{NAME, rbac::Identity};
 use mczk_api::{
     GROUP, MultiClusterZooKeeper,
+    contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
     karmada::{
         cluster::Cluster,
         interpreter::{ResourceInterpreterWebhook, WebhookClientConfig},
@@ -113,6 +114,8 @@ pub(super) struct DoctorObserved {
     pub(super) policies: Read<Vec<DynamicObject>>,
     pub(super) lease: Read<Option<LeaseState>>,
     pub(super) clusters: Read<Vec<MemberCluster>>,
+    /// Metadata of the Works of ZooKeeper objects that are being deleted.
+    pub(super) ending_works: Read<Vec<ObjectMeta>>,
     /// Image of the agents that Karmada propagates.
     pub(super) agent_image: Read<Option<String>>,
     /// All MultiClusterZooKeepers.
@@ -132,7 +135,6 @@ pub(super) struct Rights {
     pub(super) denied: BTreeSet<Right>,
 }
 
-/// One right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Right {
     /// Namespace; all if absent.
@@ -156,11 +158,9 @@ pub(super) struct LeaseState {
     pub(super) waited: Duration,
 }
 
-/// A member cluster.
 #[derive(Clone, Debug)]
 pub(super) struct MemberCluster {
     pub(super) cluster: Cluster,
-    pub(super) taints: Vec<Taint>,
     /// Message of the condition `Ready`.
     pub(super) ready_message: String,
     /// Objects of the cluster, through Karmada's proxy. `None` if Karmada does not reach it.
@@ -174,6 +174,42 @@ pub(super) struct MemberObjects {
     /// Deployments of agents.
     pub(super) agents: Read<Vec<Deployment>>,
     pub(super) storage_classes: Read<Vec<StorageClass>>,
+    pub(super) incarnations: Read<Incarnations>,
+}
+
+/// What a member cluster has of each incarnation.
+pub(super) type Incarnations = BTreeMap<IncarnationKey, IncarnationObjects>;
+
+/// An incarnation, as the labels of its objects name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct IncarnationKey {
+    pub(super) namespace: String,
+    /// Name of the MultiClusterZooKeeper.
+    pub(super) ensemble: String,
+    pub(super) id: String,
+}
+
+impl IncarnationKey {
+    /// The incarnation of an object; `None` without its labels.
+    pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
+        let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
+        let namespace = meta.namespace.clone()?;
+        Some(Self { namespace, ensemble: label(ENSEMBLE_LABEL)?, id: label(INCARNATION_LABEL)? })
+    }
+
+    /// Namespace and name of the ensemble, for users.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.ensemble)
+    }
+}
+
+/// Servers and volumes of an incarnation in a member cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct IncarnationObjects {
+    /// Replicas of its StatefulSets.
+    pub(super) servers: usize,
+    /// Claims, except those whose servers an agent removed: these are kept on purpose.
+    pub(super) volumes: usize,
 }
 
 /// Objects of the host.

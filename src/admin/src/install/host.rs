@@ -43,7 +43,6 @@ pub(super) fn refuse_foreign(found: Option<&Secret>, remedy: &str) -> Result<(),
     Err(Error::Usage(format!("mczk install did not make Secret {namespace}/{name} of the host: {remedy}")))
 }
 
-/// A text of a Secret.
 pub(crate) fn text(secret: Option<&Secret>, key: &str) -> Option<String> {
     let ByteString(bytes) = secret?.data.as_ref()?.get(key)?;
     String::from_utf8(bytes.clone()).ok()

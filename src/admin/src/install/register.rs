@@ -293,8 +293,8 @@ fn remedy(ensembles: &[String], command: &str) -> String {
     let made_for = ensembles.iter().any(|name| name.starts_with("MultiClusterZooKeeper "));
     let resource = if made_for { "mczk" } else { "zookeepers.mczk.io" };
     format!(
-        "delete them first, while the operator runs (kubectl delete {resource} NAME --namespace NAMESPACE), then run \
-         `{command}`"
+        "if their data has no use any more, delete them first, while the operator runs (kubectl delete {resource} NAME \
+         --namespace NAMESPACE), which also deletes volumes with reclaim Delete, then run `{command}`"
     )
 }
 

@@ -74,7 +74,6 @@ pub(crate) enum Unusable {
     OtherKey,
 }
 
-/// The authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(crate) pem: String,

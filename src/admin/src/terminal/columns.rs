@@ -18,7 +18,6 @@ pub(crate) enum Tone {
     Bad,
 }
 
-/// One cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,

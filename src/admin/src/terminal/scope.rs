@@ -56,7 +56,6 @@ pub(crate) struct One {
 }
 
 impl One {
-    /// The namespace.
     pub(crate) fn namespace(&self, client: &Client) -> String {
         self.namespace.name(client)
     }

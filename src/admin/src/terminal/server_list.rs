@@ -9,7 +9,6 @@ pub(crate) struct ListedServer {
     pub(crate) id: i32,
     /// Karmada's name of its cluster.
     pub(crate) cluster: String,
-    /// Its role.
     pub(crate) role: Role,
     /// Name of its pod.
     pub(crate) pod: String,

@@ -136,7 +136,7 @@ async fn restart(
             }
             Ok(false)
         }
-        // This server does not serve, so it needs no lock. It must not have come back while the agent polled others.
+        // No lock: the server does not serve, or has no vote. What was decided must still hold after the other polls.
         RestartStep::Restart { pod, uid } => {
             if decide_again(key, snapshot, list, context).await?.restart != decision.restart {
                 return Ok(true);
@@ -147,8 +147,8 @@ async fn restart(
         RestartStep::Release(lock) => Ok(release_lock(snapshot, lock, context).await),
         RestartStep::RestartServing { pod, uid, server, held } => {
             // The only server of an ensemble has no other server to hold the lock through.
-            let alone = snapshot.observation.views.iter().filter_map(|view| view.id).all(|id| id == *server);
-            if alone && list.servers.len() == 1 {
+            let is_only_server = snapshot.observation.views.iter().filter_map(|view| view.id).all(|id| id == *server);
+            if is_only_server && list.servers.len() == 1 {
                 delete_pod(key, snapshot, (pod, uid), TO_RESTART, context).await?;
                 return Ok(true);
             }

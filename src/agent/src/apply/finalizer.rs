@@ -2,7 +2,7 @@
 
 use kube::{
     ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
 
@@ -45,13 +45,26 @@ pub(crate) async fn write(
         match context.zookeepers(&key.0).patch(&key.1, &params, &Patch::Merge(&patch)).await {
             // The API server deletes an object with its last finalizer.
             Err(error) if is_not_found(&error) => {}
-            other => drop(other.during(|| "writing the finalizer".to_owned())?),
+            other => check_stored(&other.during(action)?, decision.finalizer)?,
         }
         context.metrics.wrote("ZooKeeper", "patch");
         Ok(true)
     };
     let fingerprint = if decision.finalizer { "with finalizer" } else { "without finalizer" };
     context.attempt(&key, ("ZooKeeper", &key.1, ObjectVerb::Write), fingerprint, write).await
+}
+
+fn action() -> String {
+    "writing the finalizer".to_owned()
+}
+
+/// Whether the API server has stored the finalizer, if the object needs one.
+fn check_stored(stored: &DynamicObject, needed: bool) -> Result<(), Error> {
+    if !needed || stored.finalizers().iter().any(|finalizer| finalizer == AGENT_FINALIZER) {
+        return Ok(());
+    }
+    let why = format!("a webhook or a policy of the cluster removes the finalizer {AGENT_FINALIZER}");
+    Err(Error::Altered { action: action(), why })
 }
 
 /// Deletes the object, if Karmada no longer manages it. False if the API server refuses.
@@ -61,4 +74,27 @@ pub(crate) async fn remove_object(snapshot: &MemberSnapshot, context: &AgentCont
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     let key = snapshot.key();
     context.delete(&key, &context.zookeepers(&key.0), ("ZooKeeper", &key.1), &params).await
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// It was written again in every pass, for ever.
+    #[rstest]
+    #[case::stored(json!([AGENT_FINALIZER]), true, None)]
+    #[case::removed(json!(["other"]), true, Some("a webhook or a policy of the cluster removes the finalizer mczk.io/agent"))]
+    #[case::not_needed(json!([]), false, None)]
+    fn a_finalizer_that_is_removed_is_a_refusal(
+        #[case] finalizers: serde_json::Value,
+        #[case] needed: bool,
+        #[case] expected: Option<&str>,
+    ) {
+        let object = json!({ "metadata": { "name": "zk", "finalizers": finalizers } });
+        let answer = check_stored(&serde_json::from_value(object).unwrap(), needed);
+        assert_eq!(answer.as_ref().err().and_then(Error::refusal), expected);
+    }
 }

@@ -12,7 +12,6 @@ use tracing::{debug, info};
 use crate::{
     apply::removal::delete,
     context::{AgentContext, FIELD_MANAGER},
-    error::refused,
     observe::{objects::revision, snapshot::MemberSnapshot},
     write_history::ObjectVerb,
 };
@@ -49,7 +48,8 @@ pub(crate) async fn apply(
 ) -> Result<bool, Error> {
     let (Some(replicas), Some(list)) = (decision.replicas, &decision.list) else { return Ok(false) };
     let source = snapshot.observation.source(list, replicas);
-    let wanted = render::render(&source).map_err(|error| refused(&error))?;
+    let wanted =
+        render::render(&source).map_err(|error| Error::Other { category: "render", message: error.to_string() })?;
     let lacks_certificates = snapshot.observation.lacks_client_certificates(list);
     let stays = |object: &&Object| {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));

@@ -17,7 +17,10 @@ use mczk_api::{
     contract::labels::{INCARNATION_LABEL, SERVERS_REMOVED},
     pod::Reclaim,
 };
-use mczk_rules::agent::{decide::Decision, render::object::Kind};
+use mczk_rules::agent::{
+    decide::{Decision, observation::Claim, unused_claims},
+    render::object::Kind,
+};
 use mczk_runtime::failure::{During, Error, is_not_found};
 
 /// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
@@ -28,6 +31,11 @@ pub(crate) async fn remove(
     context: &AgentContext,
 ) -> Result<bool, Error> {
     let mut changed = false;
+    let current = decision.list.as_ref().and_then(|list| list.incarnation.as_ref());
+    if let Some(current) = current.filter(|current| !decision.remove.contains(*current)) {
+        let used_again = unused_claims::used_again(&snapshot.observation, current);
+        annotate(snapshot, used_again, &Value::Null, context).await?;
+    }
     for incarnation in &decision.remove {
         let of_incarnation = |object: &&DynamicObject| object.labels().get(INCARNATION_LABEL) == Some(incarnation);
         let running: Vec<&DynamicObject> = snapshot
@@ -40,7 +48,9 @@ pub(crate) async fn remove(
             .collect();
         // Before the servers stop: afterwards the object may be gone, and nothing would tell these volumes from those of an
         // ensemble that lives.
-        if !mark_claims(snapshot, incarnation, context).await? {
+        let unmarked = snapshot.observation.claims.iter().filter(|claim| !claim.servers_removed);
+        let unmarked = unmarked.filter(|claim| claim.incarnation == *incarnation);
+        if !annotate(snapshot, unmarked, &json!("true"), context).await? {
             continue;
         }
         for set in &running {
@@ -56,18 +66,22 @@ pub(crate) async fn remove(
     Ok(changed)
 }
 
-/// Marks the claims of an incarnation whose servers the agent removes. False if the API server refuses it.
-async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &AgentContext) -> Result<bool, Error> {
+/// Marks claims whose servers the agent removes, or takes the mark off. False if the API server refuses it.
+async fn annotate(
+    snapshot: &MemberSnapshot,
+    claims: impl Iterator<Item = &Claim>,
+    mark: &Value,
+    context: &AgentContext,
+) -> Result<bool, Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
-    let claims = snapshot.observation.claims.iter();
     let mut all = true;
-    for claim in claims.filter(|claim| claim.incarnation == incarnation && !claim.servers_removed) {
-        let annotations = json!({ SERVERS_REMOVED: "true" });
+    for claim in claims {
+        let annotations = json!({ SERVERS_REMOVED: mark });
         let patch = json!({
-            "metadata": { "uid": claim.uid, "resourceVersion": claim.version, "annotations": annotations },
+            "metadata": { "uid": claim.uid, "resourceVersion": claim.version, "annotations": &annotations },
         });
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let mark = async {
+        let write = async {
             match api.patch(&claim.name, &params, &Patch::Merge(&patch)).await {
                 Err(error) if is_not_found(&error) => {}
                 other => drop(other.during(|| format!("marking PersistentVolumeClaim {}", claim.name))?),
@@ -76,7 +90,7 @@ async fn mark_claims(snapshot: &MemberSnapshot, incarnation: &str, context: &Age
             Ok(())
         };
         let object = ("PersistentVolumeClaim", claim.name.as_str(), ObjectVerb::Write);
-        all &= context.attempt(&snapshot.key(), object, "mark", mark).await?.is_some();
+        all &= context.attempt(&snapshot.key(), object, &annotations.to_string(), write).await?.is_some();
     }
     Ok(all)
 }

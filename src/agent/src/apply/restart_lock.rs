@@ -10,7 +10,7 @@ use crate::{
     observe::{pods, servers, snapshot::MemberSnapshot, volumes},
 };
 use mczk_api::{
-    contract::control_api::{Mode, RestartLock},
+    contract::control_api::{LOCK, Mode, RestartLock},
     zookeeper::Ensemble,
 };
 use mczk_rules::agent::decide::{self, Decision};
@@ -37,22 +37,29 @@ pub(super) async fn acquire_lock(
     context: &AgentContext,
 ) -> bool {
     let Some(client) = &snapshot.client else { return false };
+    let mut failure = None;
     for host in other_hosts(snapshot, lock.server) {
         let result = client.acquire_lock(&host, lock).await;
         context.metrics.requested("restart-lock", &result);
         match result {
             Ok(()) => {
-                context.remember(key, |memory| memory.lock_host = Some(host));
+                context.remember(key, |memory| (memory.lock_host, memory.lock_failure) = (Some(host), None));
                 return true;
             }
             Err(error) => {
                 debug!(%error, "the restart lock was not acquired");
-                if !held && matches!(error, control_client::Error::Refused { .. }) {
-                    return false;
+                // The lock is another agent's, whichever server says so. One without a session may only lack it.
+                let is_of_another =
+                    matches!(&error, control_client::Error::Refused { problem, .. } if problem.reason == LOCK);
+                if !held && is_of_another {
+                    failure = None;
+                    break;
                 }
+                failure.get_or_insert(error.to_string());
             }
         }
     }
+    context.remember(key, |memory| memory.lock_failure = failure);
     false
 }
 
@@ -96,22 +103,26 @@ pub(super) async fn decide_again(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use futures::{FutureExt, future::BoxFuture};
     use hyper::{Request, Response};
-    use kube::{Client, client::Body, runtime::events::Reporter};
-    use mczk_runtime::event_queue;
-    use prometheus_client::registry::Registry;
+    use kube::{Client, client::Body};
+    use rstest::rstest;
     use serde_json::{Value, json};
     use tower::service_fn;
 
     use super::*;
     use crate::{
-        context::AgentOptions,
-        metrics::Metrics,
+        context::tests::with_client,
+        control_client::Servers,
         observe::{Outcome, observe},
+    };
+    use mczk_api::{
+        contract::control_api::{Configuration, Phase, Problem, Reconfiguration, ServerReport, UNAVAILABLE},
+        zookeeper::FirstStart,
     };
 
     /// An API server with the object `zk`, and with these claims at the moment of a request.
@@ -146,11 +157,7 @@ mod tests {
             json!({ "metadata": { "name": name, "uid": name, "labels": labels } })
         };
         let claims = Arc::new(Mutex::new(vec![claim("first"), claim("second")]));
-        let client = served(Arc::clone(&claims));
-        let (events, _publisher) =
-            event_queue::start(client.clone(), Reporter { controller: "test".into(), instance: None });
-        let metrics = Metrics::new(&mut Registry::default());
-        let context = AgentContext::new(client, AgentOptions::default(), metrics, events);
+        let context = with_client(served(Arc::clone(&claims)));
         let key = ("n".to_owned(), "zk".to_owned());
         let Outcome::Observed(snapshot) = observe(&key, &context).await.unwrap() else { panic!("no snapshot") };
         claims.lock().unwrap().pop();
@@ -158,5 +165,102 @@ mod tests {
         let before = decide::decide(&snapshot.observation, Timestamp::now());
         assert_eq!(before.status.volumes, ["first", "second"]);
         assert_eq!(again.status.volumes, ["first"]);
+    }
+
+    /// Servers that give the lock, or refuse it for these reasons, and the ids of those that were asked.
+    struct Locks(Vec<Option<&'static str>>, Mutex<Vec<usize>>);
+
+    impl Locks {
+        fn unasked<T>() -> BoxFuture<'static, Result<T, control_client::Error>> {
+            async { Err(control_client::Error::Certificates(String::new())) }.boxed()
+        }
+    }
+
+    impl Servers for Locks {
+        fn view<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ServerReport, control_client::Error>> {
+            Self::unasked()
+        }
+
+        fn reconfigure<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a Reconfiguration,
+        ) -> BoxFuture<'a, Result<Configuration, control_client::Error>> {
+            Self::unasked()
+        }
+
+        fn publish<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a Ensemble,
+        ) -> BoxFuture<'a, Result<Configuration, control_client::Error>> {
+            Self::unasked()
+        }
+
+        fn record_first_start<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a FirstStart,
+        ) -> BoxFuture<'a, Result<(), control_client::Error>> {
+            Self::unasked()
+        }
+
+        fn acquire_lock<'a>(
+            &'a self,
+            host: &'a str,
+            _: &'a RestartLock,
+        ) -> BoxFuture<'a, Result<(), control_client::Error>> {
+            let server: usize = host.parse().unwrap();
+            self.1.lock().unwrap().push(server);
+            let problem = |reason: &str| Problem { reason: reason.to_owned(), message: "no".to_owned() };
+            let refused = |reason| control_client::Error::Refused { server: host.to_owned(), problem: problem(reason) };
+            let answer = self.0[server - 1].map_or(Ok(()), |reason| Err(refused(reason)));
+            async { answer }.boxed()
+        }
+
+        fn release_lock<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a RestartLock,
+        ) -> BoxFuture<'a, Result<(), control_client::Error>> {
+            Self::unasked()
+        }
+    }
+
+    /// A server without a session, or with too many requests, may only lack the lock. The third server is the one to restart.
+    #[rstest]
+    #[case::the_first(vec![None, None], false, true, &[1], None)]
+    #[case::no_session(vec![Some(UNAVAILABLE), None], false, true, &[1, 2], None)]
+    #[case::busy(vec![Some("busy"), None], false, true, &[1, 2], None)]
+    #[case::of_another_agent(vec![Some(LOCK), None], false, false, &[1], None)]
+    #[case::of_another_agent_behind_one_without_a_session(vec![Some(UNAVAILABLE), Some(LOCK)], false, false, &[1, 2], None)]
+    #[case::held_through_the_second(vec![Some(LOCK), None], true, true, &[1, 2], None)]
+    #[case::no_server(vec![Some(UNAVAILABLE), Some("busy")], false, false, &[1, 2], Some("1 refuses (unavailable): no"))]
+    #[tokio::test]
+    async fn a_lock_comes_from_any_server(
+        #[case] answers: Vec<Option<&'static str>>,
+        #[case] held: bool,
+        #[case] acquired: bool,
+        #[case] asked: &[usize],
+        #[case] failure: Option<&str>,
+    ) {
+        let context = with_client(served(Arc::default()));
+        let key = ("n".to_owned(), "zk".to_owned());
+        let Outcome::Observed(mut snapshot) = observe(&key, &context).await.unwrap() else { panic!("no snapshot") };
+        let view = |id: i32| -> ServerReport {
+            serde_json::from_value(json!({
+                "id": id, "pod": "", "incarnation": "abc", "phase": Phase::Running, "revision": "", "serving": true,
+                "synced": true, "acceptedEpoch": 1, "lost": false, "volume": "",
+            }))
+            .unwrap()
+        };
+        snapshot.observation.views = vec![view(1), view(2), view(3)];
+        snapshot.hosts = [1, 2, 3].map(|id| (id, id.to_string())).into();
+        let locks = Arc::new(Locks(answers, Mutex::default()));
+        snapshot.client = Some(locks.clone());
+        let lock = RestartLock { holder: "m1".to_owned(), server: 3 };
+        assert_eq!(acquire_lock(&key, &snapshot, &lock, held, &context).await, acquired);
+        assert_eq!(*locks.1.lock().unwrap(), asked);
+        assert_eq!(context.memory(&key, "u").lock_failure.as_deref(), failure);
     }
 }

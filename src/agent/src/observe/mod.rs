@@ -67,8 +67,9 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     }
     let memory = context.memory(key, &object.uid().unwrap_or_default());
     let cluster = cluster_name(&object, context);
-    let acceptance = accept::acceptance(&object, &stored, cluster.as_deref());
     let mut live = objects::owned(context, key).await?;
+    let configurations = objects::configurations(&object, &live);
+    let acceptance = accept::acceptance(&object, &stored, cluster.as_deref(), &configurations);
     let list = accept::newest(accept::delivered_lists(&object, &stored, &acceptance), &[]).cloned();
     let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
     let probes = probes::read(&probes, object.spec.preflight.as_ref(), cluster.as_deref()).await;
@@ -81,7 +82,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let servers: Vec<_> = pods.iter().filter_map(local_server).collect();
     let mut obstacles = Vec::new();
     if acceptance == Acceptance::Accepted {
-        obstacles.extend(volumes::grow(&object, list.as_ref(), (&claims, &servers), context).await?);
+        volumes::grow(&object, list.as_ref(), (&claims, &servers), context).await?;
     }
     certificates::copies(context, namespace, name, list.as_ref(), &mut live).await?;
     let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
@@ -89,16 +90,19 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
-    next_pod::check_missing(key, &live, &pods, &memory, context).await?;
+    Box::pin(next_pod::check_missing(key, &live, (&pods, &live_claims), &memory, context)).await?;
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let observation = Observation {
+        configurations,
         sets: live.values().filter_map(objects::server_set).collect(),
         servers,
         probes,
-        refusals: memory.writes.refusals(),
+        // With what was refused just now.
+        refusals: context.memory(key, &memory.uid).writes.refusals(),
         claims,
         refused_deletions: memory.refused_deletions(),
         gone: nodes.gone,
+        unread_nodes: nodes.unread,
         remaining: remaining(&live),
         tombstones,
         views: Vec::new(),
@@ -114,6 +118,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         published: memory.published.clone(),
         due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
         locked_for: memory.locked_since.map_or(Duration::ZERO, |since| since.elapsed()),
+        lock_failure: memory.lock_failure.clone(),
         holder: format!("{}/{FIELD_MANAGER}/{}", cluster.as_deref().unwrap_or_default(), context.options.instance),
         object,
         stored,
@@ -127,7 +132,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     Ok(Outcome::Observed(Box::new(snapshot)))
 }
 
-fn cluster_name(object: &ZooKeeper, context: &AgentContext) -> Option<String> {
+pub(crate) fn cluster_name(object: &ZooKeeper, context: &AgentContext) -> Option<String> {
     let annotation = |annotation: &str| object.annotations().get(annotation).map(String::as_str);
     accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
 }

@@ -9,7 +9,7 @@ use tracing::debug;
 use mczk_rules::agent::decide::drain::{
     Drain, PodVolume, Stay, Surroundings, claims_of, drains, has_room, node_of, other_nodes,
 };
-use mczk_runtime::failure::{is_forbidden, is_not_found};
+use mczk_runtime::failure::{is_forbidden, is_not_found, refusal};
 
 /// Nodes that the agent reads to find one that fits a pod. Any fitting node is enough.
 const MOST_NODES: u32 = 100;
@@ -35,6 +35,8 @@ pub(super) struct PodNodes {
     pub(super) drains: BTreeMap<String, Drain>,
     /// Uids of pods whose node exists no longer.
     pub(super) gone: BTreeSet<String>,
+    /// Why the agent may not read nodes, in the words of the API server. Absent if it may.
+    pub(super) unread: Option<String>,
 }
 
 /// The nodes of pods. If the agent cannot read nodes, no pod leaves its node, and everything else continues.
@@ -43,7 +45,9 @@ pub(super) async fn read(servers: &DrainedServers<'_>, client: &Client) -> PodNo
         Ok(nodes) => nodes,
         Err(error) => {
             debug!(%error, "cannot read nodes: no server leaves a node that is drained");
-            PodNodes::default()
+            // A missing right lasts: the status reports it. Other failures pass.
+            let unread = refusal(&error).filter(|_| is_forbidden(&error)).map(str::to_owned);
+            PodNodes { unread, ..PodNodes::default() }
         }
     }
 }
@@ -53,7 +57,7 @@ async fn find(servers: &DrainedServers<'_>, client: &Client) -> kube::Result<Pod
     let exists = |name: &str| nodes.iter().any(|node| node.name_any() == name);
     let is_gone = |pod: &&Pod| node_of(pod).is_some_and(|name| !exists(name));
     let gone = servers.pods.iter().filter(is_gone).filter_map(ResourceExt::uid).collect();
-    Ok(PodNodes { drains: drains_of(servers, nodes, client).await?, gone })
+    Ok(PodNodes { drains: drains_of(servers, nodes, client).await?, gone, unread: None })
 }
 
 async fn drains_of(
@@ -142,4 +146,30 @@ async fn any_has_room(nodes: &[&Node], pod: &Pod, client: &Client) -> kube::Resu
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, atomic::AtomicUsize};
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::context::tests::answering;
+
+    /// It stood in the log alone, at debug.
+    #[rstest]
+    #[case::no_right(403, Some("nodes are forbidden"))]
+    #[case::overload(503, None)]
+    #[tokio::test]
+    async fn a_missing_right_to_nodes_is_reported(#[case] code: u16, #[case] expected: Option<&str>) {
+        let failure = json!({ "status": "Failure", "reason": "Any", "code": code, "message": "nodes are forbidden" });
+        let requests = Arc::<AtomicUsize>::default();
+        let context = answering(&requests, move |_| (code, failure.clone()));
+        let pod: Pod = serde_json::from_value(json!({ "spec": { "nodeName": "n1", "containers": [] } })).unwrap();
+        let servers = DrainedServers { pods: &[pod], claims: &[], labels: &BTreeMap::new(), voters: 3 };
+        assert_eq!(read(&servers, &context.client).await.unread.as_deref(), expected);
+    }
 }

@@ -10,8 +10,11 @@ use serde_json::Value;
 
 use crate::context::AgentContext;
 use mczk_api::{
-    contract::labels::{
-        ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL,
+    ZooKeeper,
+    contract::{
+        control_api::ServerConfig,
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL},
+        pod_layout::SERVER_CONFIG_FILE,
     },
     zookeeper::Role,
 };
@@ -42,6 +45,14 @@ pub(super) async fn owned(context: &AgentContext, key: &(String, String)) -> Res
         }
     }
     Ok(all)
+}
+
+/// The configurations of the servers of the incarnation that an object declares.
+pub(super) fn configurations(object: &ZooKeeper, live: &LiveObjects) -> Vec<ServerConfig> {
+    let declared = object.spec.ensemble.incarnation.as_ref();
+    let of_declared = live.values().filter(|object| object.labels().get(INCARNATION_LABEL) == declared);
+    let text = |object: &DynamicObject| object.data.get("data")?.get(SERVER_CONFIG_FILE)?.as_str().map(str::to_owned);
+    of_declared.filter_map(text).filter_map(|text| serde_json::from_str(&text).ok()).collect()
 }
 
 /// Role in an object's labels.

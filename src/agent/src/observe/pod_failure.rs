@@ -1,4 +1,5 @@
-//! Why pods do not start, in the words of the scheduler, the kubelet or the container runtime.
+//! Why pods do not start, in the words of the scheduler, the kubelet, the container runtime or a provisioner: partly in their
+//! status, partly in events alone.
 
 use std::{
     collections::BTreeMap,
@@ -129,8 +130,8 @@ fn is_pending(pod: &Pod) -> bool {
     is_pending && created.is_some_and(|at| Timestamp::now().duration_since(at.0) > PENDING_FOR)
 }
 
-/// The newest of the selected events about an object, if it is a warning, as the cause that a pod does not start. Only events
-/// hold what a kubelet or a provisioner says of volumes and networks. Without the right to list them there is none.
+/// The newest of the selected events about an object, if it is a warning, as the cause that a pod does not start. Without the
+/// right to list events there is none.
 async fn warning(pod: &Pod, uid: Option<String>, selection: &str, client: &Client) -> Option<PodFailure> {
     let events: Api<Event> = Api::namespaced(client.clone(), &pod.namespace()?);
     let selected = ListParams::default().fields(&format!("regarding.uid={}{selection}", uid?)).limit(100);
@@ -140,8 +141,9 @@ async fn warning(pod: &Pod, uid: Option<String>, selection: &str, client: &Clien
         let last = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
         series.or(last).or(event.event_time.as_ref().map(|time| time.0))
     };
-    let newest = events.into_iter().max_by_key(at).filter(|event| event.type_.as_deref() == Some("Warning"))?;
-    Some(PodFailure::new("its pod is not started", &[newest.reason.as_deref(), newest.note.as_deref()]))
+    let newest = events.into_iter().max_by_key(at)?;
+    let warning = Some(newest).filter(|event| event.type_.as_deref() == Some("Warning"))?;
+    Some(PodFailure::new("its pod is not started", &[warning.reason.as_deref(), warning.note.as_deref()]))
 }
 
 #[cfg(test)]

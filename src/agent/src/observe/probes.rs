@@ -24,7 +24,7 @@ use mczk_api::{
         pod_layout::{CONTROL_PORT, PROBE_PORT},
         preflight::{PreflightAnswer, greeted_by},
     },
-    preflight::{NetworkProblem, Preflight},
+    preflight::Preflight,
 };
 use mczk_rules::agent::decide::probe::Probe;
 use mczk_runtime::conversation::{Heard, hear};
@@ -38,7 +38,6 @@ const ANSWERS_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// Time in which a pod starts.
 const STARTS_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// True if a pod is a probe.
 pub(super) fn is_probe(pod: &Pod) -> bool {
     pod.labels().contains_key(PREFLIGHT_LABEL)
 }
@@ -54,13 +53,14 @@ async fn probe(pod: &Pod, asked: Option<(&Preflight, &str)>) -> Option<Probe> {
     let phase = status.and_then(|status| status.phase.as_deref());
     let address = status.and_then(|status| status.pod_ip.as_deref()).filter(|_| phase == Some("Running"));
     let results = match (asked, address) {
-        (Some((request, cluster)), Some(address)) => results(address, request, cluster).await,
+        (Some((request, cluster)), Some(address)) => results(address, request, cluster).await.map(Some),
         _ => Ok(None),
     };
-    let (problems, silent) = match results {
-        Ok(problems) => (problems, None),
+    let (answer, silent) = match results {
+        Ok(answer) => (answer, None),
         Err(why) => (None, Some(why)),
     };
+    let (problems, round_trip) = answer.map(|answer| (answer.problems, answer.round_trip)).unwrap_or_default();
     Some(Probe {
         name: pod.name_any(),
         uid: pod.uid()?,
@@ -70,6 +70,7 @@ async fn probe(pod: &Pod, asked: Option<(&Preflight, &str)>) -> Option<Probe> {
         failure: failure(pod).map(|failure| failure.text()).or_else(|| overdue(pod, silent, Timestamp::now())),
         mesh: mesh(pod),
         problems,
+        round_trip,
     })
 }
 
@@ -92,15 +93,14 @@ fn overdue(pod: &Pod, silent: Option<String>, now: Timestamp) -> Option<String> 
     created.map(|_| format!("it has not started after {} s", STARTS_AFTER.as_secs()))
 }
 
-/// What a probe found. `None` while it does not know. The agent asks servers on the control port later, so it tries
-/// that too.
+/// What a probe found. The agent asks servers on the control port later, so it tries that too.
 ///
 /// # Errors
 /// Which port does not answer as it should.
-async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<Option<Vec<NetworkProblem>>, String> {
+async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<PreflightAnswer, String> {
     let other = || format!("another program answers the agent on its port {CONTROL_PORT}");
     let address: IpAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
-    let greeting = match hear(SocketAddr::new(address, CONTROL_PORT), None).await {
+    let greeting = match hear(SocketAddr::new(address, CONTROL_PORT), None).await.0 {
         Heard::All(text) | Heard::TextAlone(text) | Heard::TooSlow(text, _) => text,
         Heard::Nothing(io::ErrorKind::InvalidData) => return Err(other()),
         Heard::Nothing(error) => return Err(unreached(CONTROL_PORT, error)),
@@ -115,10 +115,10 @@ async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<Op
 ///
 /// # Errors
 /// If another program answered, or the probe of another check.
-fn findings(answer: &str, round: &str, cluster: &str) -> Result<Option<Vec<NetworkProblem>>, String> {
+fn findings(answer: &str, round: &str, cluster: &str) -> Result<PreflightAnswer, String> {
     let other = || format!("its answer on port {PROBE_PORT} is not about this check");
     let answer: PreflightAnswer = serde_json::from_str(answer).map_err(|_| other())?;
-    if answer.round == round && answer.cluster == cluster { Ok(answer.problems) } else { Err(other()) }
+    if answer.round == round && answer.cluster == cluster { Ok(answer) } else { Err(other()) }
 }
 
 /// Everything that a port sends.
@@ -151,7 +151,10 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use mczk_api::contract::preflight::{greeting, request};
+    use mczk_api::{
+        contract::preflight::{greeting, request},
+        preflight::NetworkProblem,
+    };
     use mczk_runtime::conversation;
 
     fn pod(status: &Value) -> Pod {
@@ -206,7 +209,18 @@ mod tests {
         #[case] answer: &str,
         #[case] expected: Result<Option<Vec<NetworkProblem>>, ()>,
     ) {
-        assert_eq!(findings(answer, "r", "m1").map_err(|why| assert!(why.contains("8080"), "{why}")), expected);
+        let found = findings(answer, "r", "m1").map(|answer| answer.problems);
+        assert_eq!(found.map_err(|why| assert!(why.contains("8080"), "{why}")), expected);
+    }
+
+    #[rstest]
+    #[case::measured(r#"{"round":"r","cluster":"m1","problems":[],"roundTrip":{"to":"m2","milliseconds":9}}"#, Some(9))]
+    #[case::older_probe(r#"{"round":"r","cluster":"m1","problems":[]}"#, None)]
+    #[case::newer_probe(r#"{"round":"r","cluster":"m1","problems":[],"jitter":3}"#, None)]
+    fn an_answer_of_another_version_counts(#[case] answer: &str, #[case] expected: Option<i32>) {
+        let answer = findings(answer, "r", "m1").unwrap();
+        assert_eq!(answer.problems, Some(Vec::new()));
+        assert_eq!(answer.round_trip.map(|longest| longest.milliseconds), expected);
     }
 
     /// The agent asks servers on port 8443, so a probe that it cannot reach there is a problem too.

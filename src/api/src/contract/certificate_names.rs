@@ -38,6 +38,14 @@ pub fn secret_name(ensemble: &str, incarnation: &str, holds: Holds, number: u32)
     format!("{ensemble}-{incarnation}-{}-{number}", holds.word())
 }
 
+/// The ensemble of a Secret with certificates of this kind, by its name.
+#[must_use]
+pub fn ensemble_of(secret: &str, holds: Holds) -> Option<&str> {
+    let (stem, _) = numbered(secret)?;
+    let (ensemble, _) = stem.strip_suffix(holds.word())?.strip_suffix('-')?.rsplit_once('-')?;
+    Some(ensemble)
+}
+
 /// Names of the identities and authorities before those in use, newest first, at most `most` of each kind.
 #[must_use]
 pub fn former(tls: &EnsembleTls, most: u32) -> Vec<String> {

@@ -202,15 +202,16 @@ reasons! {
     ReplacingAuthority, Progressing = True;
         Do("Wait for the clusters named. Remove a cluster that is lost for good from `placement`");
     /// The operator suspends the servers of a bootstrap that cannot form a quorum, to start a new incarnation.
-    BootstrapSuspended, Progressing = True; Do("Wait for the clusters named. Abandon a cluster that never comes back");
+    BootstrapSuspended, Progressing = True;
+        Do("Wait for the clusters named. Abandon a cluster only if it is lost for good, with its volumes: the operator does not ask it");
     /// The operator waits for the report of an agent before it changes anything.
     ClusterNotReported, Progressing = True; Do("Check that agents run in the clusters named, and read their logs");
     /// The agents check the network before the first server starts, or before a cluster joins.
     NetworkUnchecked, Progressing = True;
         Do("Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`");
-    /// A cluster does not reach a name or a port of another cluster, so no server starts, or no cluster joins.
+    /// A cluster does not reach a name or a port of another cluster, or not fast enough, so no server starts, or no cluster joins.
     NetworkBroken, Progressing = False;
-        Do("Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md");
+        Do("Mend the name, the port or the path of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md");
     /// The last record is rolled out.
     Done, Progressing = False; None;
     /// The user has paused the rollout, and no further cluster starts.
@@ -235,20 +236,21 @@ reasons! {
     NoQuorum, Progressing = False;
         Do("Restore servers until as many serve as the message names. No further cluster starts before that");
     /// The schedule changed before the first quorum formed, and the server list is frozen until then.
-    BootstrapListFrozen, Progressing = False; Do("Start the missing cluster, revert the change, or abandon clusters");
+    BootstrapListFrozen, Progressing = False;
+        Do("Start the missing cluster, or revert the change. Abandon clusters only if they are lost for good, with their volumes");
     /// `observers` names a cluster without a voter.
     ObserversWithoutVoter, Ready = False, Progressing = False;
         Do("Give the cluster a voter, or remove it from `observers`");
     /// No server id is free for a new server.
     NoServerId, Ready = False, Progressing = False;
-        Do("Remove volumes of former servers, declare fewer servers, or restore the cluster that does not report");
+        Do("Declare fewer servers, or restore the cluster that does not report");
     /// The OverridePolicy would be too large.
     TooLarge, Ready = False, Progressing = False; Do("Shorten the spec: `jvmFlags`, `zooCfg`, pod metadata, overrides");
     /// The operator creates the certificates of the quorum.
     Certificates, Progressing = False; Do("Wait: the operator creates them. If it lasts, read the operator's log");
     /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
     ServerListUnknown, Ready = False, Progressing = False;
-        Do("Do what the message says: upgrade the agents, or restore the status or declare the incarnation over. Never skip the network check");
+        Do("Do what the message says: upgrade the agents, or restore the status. Declare the incarnation over only if its data has no use. Never skip the network check");
     /// Another incarnation of this name is still in member clusters, so no first server starts. Its control plane was lost, or
     /// its object was deleted there.
     IncarnationLives, Ready = False, Progressing = False;
@@ -263,7 +265,7 @@ reasons! {
     NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
     /// An object of a name that mczk needs exists and does not belong to mczk.
     NameConflict, Ready = False, Progressing = False, Blocked = True;
-        Do("Delete or rename the object named, or declare the ensemble under another name");
+        Do("Delete the object named only if nothing else needs it. Declare the ensemble under another name only if no servers of this name run");
     /// Karmada's schedule has other numbers of voters than the operator decided, or gives one cluster a majority because
     /// another one is not Ready.
     OtherDivision, Scheduled = False;
@@ -272,10 +274,10 @@ reasons! {
     ReservedNamespace, Ready = False, Progressing = False; Do("Create the object in another namespace");
     /// This version of mczk does not understand the object.
     UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
-        Do("Correct the field named, or bring mczk and its kinds to one version: `mczk register`");
+        Do("Correct the field named, or bring mczk and its kinds to one version. For that run `mczk install` of this version again, or `mczk register --only crds,propagation`");
     /// The last reconciles failed: the operator could not read or write an object.
     ApplyFailed, Progressing = False;
-        Do("The message names the cause. The operator retries. For missing rights run `mczk register`");
+        Do("The message names the request and the cause. Missing rights: run the command in the message, or `mczk install` again. Changed each time by another client: stop that client. Else wait: the operator tries again");
     /// The operator failed to decide.
     Internal, Ready = False, Progressing = False;
         Do("This is a defect of mczk. Please report it with the object and the operator's log");
@@ -307,18 +309,24 @@ reasons! {
     /// A policy of a user carries a private key of the quorum to member clusters.
     KeyPropagated, Degraded = True;
         Do("Exclude the Secret named from the policy named. Then replace the authority: `mczk.io/replace-authority`");
+    /// Karmada has not brought a Secret of the quorum to a cluster, or the cluster refuses it.
+    CertificatesMissing, Degraded = True;
+        Do("Read the Work of the Secret in the control plane, as the message says, and correct the policy or the quota that refuses it");
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
         Do("Correct the Secret of `tls.client` as the message says. Running servers keep their certificates");
     /// A volume is more than 80 % full.
     DiskFillsUp, Degraded = True, DiskPressure = True;
-        Do("Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)");
+        Do("Raise `template.storage.size`, write less, or remove folders of `status.servers[].setAside` that you do not need. Remove nothing else on a volume");
     /// `ZooKeeper` cannot read its files on a volume.
     VolumeCorrupt, Degraded = True, VolumeUnusable = True;
-        Do("Replace the volume with `mczk replace`. The agent does so only while a majority serves, one at a time");
+        Do("Replace the volume with `mczk replace`: the agent does so only while a majority serves, one at a time. Delete no claim yourself");
     /// The volume of a voter is empty, an old copy, or that of another server.
     VolumeLost, Degraded = True, VolumeUnusable = True;
-        Do("Wait: the server returns under a new id while a majority serves. Else restore the newest volumes");
+        Do("Wait: the server returns under a new id while a majority serves. Else bring the other voters back, or restore the newest volumes. Delete none");
+    /// A server cannot note on its volume how new it is. If a copy of the volume replaced it, the server would vote from the copy.
+    VolumeNotMarked, VolumeUnusable = Unknown;
+        Do("Correct what the message names, such as a full disk. Until then replace the volume by no copy of it");
     /// No ensemble exists yet.
     NoEnsemble, Degraded = False, QuorumSafe = Unknown; See(Progressing);
 
@@ -345,7 +353,7 @@ reasons! {
     NoClusterMatches, Scheduled = False; Do("Change `placement`, or label or join a cluster");
     /// A matching cluster does not serve the kinds ZooKeeper and ServiceExport.
     KindsNotServed, Scheduled = False;
-        Do("Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster");
+        Do("Wait half a minute after `mczk install` or `mczk register`. Then find out why the kinds do not reach the cluster");
     /// Karmada has not created a ResourceBinding for the template.
     NoBinding, Scheduled = False;
         Do("Wait half a minute. Then run `mczk doctor`, and read the events of the `ZooKeeper` in the control plane: `kubectl events --for zookeeper/NAME`");
@@ -357,13 +365,13 @@ reasons! {
         Do("Change the object that the message names after the words of the scheduler");
     /// Karmada did not ask the webhook for the replicas of the template.
     NotInterpreted, Scheduled = False;
-        Do("Run `mczk register`. Check that Karmada reaches the operator at the registered URL");
+        Do("Run `mczk install` again, or `mczk register --only interpreter` with its flags. Check that Karmada reaches the operator at the registered URL");
     /// Another policy has claimed the template.
     OtherPolicy, Scheduled = False;
-        Do("Delete the policy named, or exclude the `ZooKeeper` from it. If the message names none, wait");
+        Do("Exclude the `ZooKeeper` from the policy named, or delete that policy if it is for nothing else. If the message names none, wait");
     /// The ResourceBinding of this name belongs to another template.
     ForeignBinding, Scheduled = False;
-        Do("Wait. If it lasts, delete the ResourceBinding: it belongs to a deleted template");
+        Do("Wait. If it lasts, see `spec.resource` of the ResourceBinding. Delete the ResourceBinding only if that object is gone");
 
     /// `rollout.paused` is set.
     PausedBySpec, Paused = True; Do("Unset `rollout.paused` to continue");
@@ -392,6 +400,9 @@ reasons! {
     /// The agent waits for other servers before it restarts or removes one.
     Waiting, AgentProgressing = True;
         Do("Wait. If it lasts, restore the server that the message names, in its cluster");
+    /// Servers began once, and started again before the first quorum: only other voters can say whether they voted.
+    WaitingForVoters, AgentProgressing = True;
+        Do("Wait: the servers of other clusters start meanwhile. If it lasts, see `docs/explanation/server.md`, The first start");
     /// Servers wait for a Secret with certificates that has not reached the cluster.
     WaitingForCertificates, AgentProgressing = True;
         Do("Wait. If it lasts, check that Karmada propagates the Secret named to the cluster");
@@ -411,11 +422,14 @@ reasons! {
     /// The API server of the cluster refuses an object, or would refuse the pod that follows a restart.
     ObjectRefused, Blocked = True;
         Do("The message has the words of the API server: raise the quota, exempt the object from the policy, or correct the spec. A correction starts at once");
+    /// The API server of the cluster refuses the agent a request without which it cannot continue, such as the read of a Secret.
+    RequestRefused, Blocked = True;
+        Do("Give the agent the rights of its manifest or chart, or correct what the message names. Servers run on; until then the agent changes nothing and reports that none serves");
     /// A server that has to go is still a voter of ZooKeeper's configuration.
     StillVotes, Blocked = True; Do("Wait until the voters named have left the ensemble, or restore the quorum");
     /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
     Deleted, Blocked = True;
-        Do("To keep the servers, let Karmada manage the object again. To remove them, change `placement`");
+        Do("To keep the servers, let Karmada manage the object again. To remove them, change `placement`. If they are of a former incarnation, create the MultiClusterZooKeeper again and adopt them. Leave the finalizer `mczk.io/agent`");
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation, Blocked = True;
         Do("If their data has no use any more, declare them over: `mczk declare-over` deletes no volume");
@@ -431,6 +445,9 @@ reasons! {
     /// spare no voter.
     ServerStays, Draining = True;
         Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
+    /// The agent may not read nodes: it moves no server off a node that is being drained.
+    NodesUnread, Draining = Unknown;
+        Do("Give the agent the right to `get` and `list` nodes, as its manifest and its chart do. Until then a drain does not end");
     /// The agent deletes the claim and the pod of a server, so that it gets an empty volume.
     ReplacingVolume, Replacing = True; Do("Wait: the server returns under a new id");
     /// The agent does not delete the volume. No majority serves without the server, another server lacks a volume, or another

@@ -176,6 +176,10 @@ pub struct ServerReport {
     /// Empty if the server is older than this field.
     #[serde(default)]
     pub generations: BTreeMap<i32, i64>,
+    /// Why the server has not raised the generation of its volume for a while, although it serves: a copy that is made
+    /// meanwhile is not recognized as old. Absent if it raises it, or the server is older than this field.
+    #[serde(default)]
+    pub unraised: Option<String>,
     /// Use of the volume. Absent if it cannot be read, or the server is older than this field.
     #[serde(default)]
     pub disk: Option<Disk>,
@@ -243,6 +247,10 @@ pub struct Reconfiguration {
 
 /// [`Problem::reason`] of a step that the ensemble's server list does not ask for.
 pub const NOT_LISTED: &str = "list";
+/// Reason of a problem with the restart lock itself: another agent holds it.
+pub const LOCK: &str = "restartLock";
+/// Reason of a problem that may be over when the agent asks again, or asks another server.
+pub const UNAVAILABLE: &str = "unavailable";
 
 /// Value of [`ServerReport::accepted_epoch`] if the epoch is unknown. It may be any epoch.
 pub const UNKNOWN_EPOCH: i64 = -1;
@@ -327,6 +335,7 @@ mod tests {
     fn the_report_of_an_older_server_is_read() {
         let older = report(json!({}));
         assert_eq!((older.mode, older.settled, older.version), (Some(Mode::Leader), true, None));
+        assert_eq!(older.unraised, None);
         assert_eq!(older.phase, Phase::Running);
     }
 }

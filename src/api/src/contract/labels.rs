@@ -51,8 +51,8 @@ pub const SERVERS_REMOVED: &str = "mczk.io/servers-removed";
 pub const CERTIFICATE: &str = "mczk.io/certificate";
 /// Annotation of certificate Secrets: end of validity, as RFC 3339.
 pub const NOT_AFTER: &str = "mczk.io/not-after";
-/// Annotation of the PropagationPolicy: hash of the user's placement for which clusters were selected. The operator
-/// selects again only when that hash changes.
+/// Annotation of the PropagationPolicy: hash of the user's placement for which clusters were selected. The operator reads
+/// it only if the OverridePolicy lacks [`SELECTED_PLACEMENT`].
 pub const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
 /// Annotation of the OverridePolicy: the placement that Karmada receives, and the hash of the user's placement behind it.
 /// The PropagationPolicy only repeats it, so that an edit there moves no voter.

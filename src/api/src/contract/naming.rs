@@ -90,6 +90,12 @@ pub fn binding_name(name: &str) -> String {
     format!("{name}-zookeeper").to_lowercase().replace(':', ".")
 }
 
+/// Name of the template of a ResourceBinding, if that is a ZooKeeper object: the inverse of [`binding_name`].
+#[must_use]
+pub fn template_of_binding(binding: &str) -> Option<&str> {
+    binding.strip_suffix("-zookeeper")
+}
+
 /// Name of the PropagationPolicy and of the OverridePolicy of a MultiClusterZooKeeper.
 #[must_use]
 pub fn policy_name(name: &str) -> String {

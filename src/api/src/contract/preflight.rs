@@ -7,7 +7,7 @@ use crate::{
         canonical_json::short_hash,
         pod_layout::{CONTROL_PORT, ELECTION_PORT, QUORUM_PORT},
     },
-    preflight::{NetworkProblem, Preflight, ServerName},
+    preflight::{NetworkProblem, Preflight, RoundTrip, ServerName},
 };
 
 /// The ports on which servers of other clusters must reach a server.
@@ -16,6 +16,8 @@ pub const PORTS: [u16; 3] = [QUORUM_PORT, ELECTION_PORT, CONTROL_PORT];
 pub const MAX_PROBLEMS: usize = 64;
 /// Most further problems that a cluster counts, by the schema.
 pub const MAX_MORE: i32 = 1024;
+/// Longest round trip that a cluster reports, in milliseconds, by the schema.
+pub const MAX_ROUND_TRIP: i32 = 60_000;
 /// Most problems that a probe finds: one for each port of the first server of each cluster, of which the schema allows
 /// 254.
 pub const MAX_FOUND: usize = 254 * PORTS.len();
@@ -37,6 +39,9 @@ pub struct PreflightAnswer {
     /// What the last check found. Absent until it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<Vec<NetworkProblem>>,
+    /// The longest of the round trips to the clusters. Absent until one is measured; older probes measure none.
+    #[serde(default, rename = "roundTrip", skip_serializing_if = "Option::is_none")]
+    pub round_trip: Option<RoundTrip>,
 }
 
 /// A request with its round.

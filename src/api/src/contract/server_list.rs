@@ -39,11 +39,7 @@ fn with_newer_field(list: &Ensemble) -> serde_json::Result<Ensemble> {
 /// # Errors
 /// Never for a value that came from JSON.
 pub fn hash_of(list: &Value) -> serde_json::Result<String> {
-    let mut content = list.clone();
-    if let Some(fields) = content.as_object_mut() {
-        fields.remove("hash");
-    }
-    canonical_json::hash(&content)
+    Ok(canonical_json::hash_text(&canonical_json::canonical_json_without(list, &["hash"])?))
 }
 
 /// True if the content of a server list matches its hash.

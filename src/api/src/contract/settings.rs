@@ -61,6 +61,8 @@ pub enum SettingValue {
     Fixed(bool),
     /// `true` or `false`. What clients stored while it was `true` would be lost if it were `false` again.
     OnceTrue,
+    /// A whole number, not below this one; or 0, for no limit.
+    LimitOrNone(i32),
     /// Any text.
     Text,
 }
@@ -82,7 +84,7 @@ pub struct SettingGroup {
 
 use SettingField::{Flag, ZooCfg};
 use SettingUse::{Cluster, Ensemble, Refused};
-use SettingValue::{Boolean, Fixed, Number, OnceTrue, Share, Text};
+use SettingValue::{Boolean, Fixed, LimitOrNone, Number, OnceTrue, Share, Text};
 
 /// Whole numbers of which the largest does no harm. Where `ZooKeeper` has a value for its default, such as -1, users leave the
 /// setting out instead.
@@ -115,7 +117,8 @@ macro_rules! groups {
 pub const SETTINGS: &[SettingGroup] = &groups! {
     Refused ZooCfg Text, "dataDir dataLogDir clientPort clientPortAddress dynamicConfigFile reconfigEnabled \
         standaloneEnabled quorumListenOnAllIPs peerType version electionAlg server. group. weight. \
-        metricsProvider.httpHost metricsProvider.httpPort 4lw.commands.whitelist db.autocreate datadir.autocreate admin." =>
+        metricsProvider.className metricsProvider.httpHost metricsProvider.httpPort 4lw.commands.whitelist \
+        db.autocreate datadir.autocreate admin." =>
         "the operator manages this setting: remove it";
     Refused ZooCfg Text, "secureClientPort secureClientPortAddress serverCnxnFactory client.portUnification \
         client.certReload ssl.clientAuth ssl.keyStore. ssl.trustStore. ssl.context.supplier.class" =>
@@ -147,7 +150,7 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
         sun.net.inetaddr.negative.ttl networkaddress.cache.ttl networkaddress.cache.negative.ttl" =>
         "the operator manages how Java resolves names: remove it";
     Refused Flag Text, "logback.configurationFile" =>
-        "mczk reads the log on standard output: put a logback.xml that writes there into the image";
+        "mczk reads the log on standard output, in the layout of its own logback.xml";
     // ZooKeeper multiplies the length of a tick by the limits. A server that has lost its leader waits so long.
     Ensemble ZooCfg Number(500, 10 * SECOND), "tickTime" => AGREE;
     Ensemble ZooCfg Number(1, 600), "initLimit syncLimit" => AGREE;
@@ -176,7 +179,9 @@ pub const SETTINGS: &[SettingGroup] = &groups! {
         letAnySaslUserDoX sasl.serverconfig security.auth_to_local ssl.protocol ssl.enabledProtocols ssl.ciphersuites \
         ssl.authProvider ssl.sslProvider kerberos.minReLoginTimeMs kinit" => SAME_ACCESS;
     Cluster Flag Text, "java.security.auth.login.config sun.security.jgss.native" => "the image has the file";
-    Cluster ZooCfg FROM_0, "maxClientCnxns clientPortListenBacklog maxCnxns electionPortBindRetry \
+    // The parent of a server has two sessions, and a user needs one to see that.
+    Cluster ZooCfg LimitOrNone(3), "maxClientCnxns maxCnxns" => OWN_NETWORK;
+    Cluster ZooCfg FROM_0, "clientPortListenBacklog electionPortBindRetry \
         leader.ackLoggingFrequency netty.server.outstandingHandshake.limit" => OWN_NETWORK;
     // Only a leader reads them.
     Cluster ZooCfg FROM_1, "leader.maxConcurrentSnapSyncs leader.maxConcurrentDiffSyncs" => OWN_NETWORK;
@@ -257,21 +262,68 @@ impl SettingGroup {
     #[must_use]
     fn refusal_of(&self, value: &str) -> Option<String> {
         let value = value.trim();
-        match self.value {
-            Text => None,
-            Boolean | Fixed(_) | OnceTrue => (!["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)))
-                .then(|| "its value must be true or false".to_owned()),
-            // Java reads a number with a leading zero as an octal one.
-            Number(least, most) => {
-                let number = value.parse::<i32>().ok().filter(|number| number.to_string() == value);
-                let bound = if most == i32::MAX { String::new() } else { format!(" and not above {most}") };
-                (!number.is_some_and(|number| (least..=most).contains(&number)))
-                    .then(|| format!("its value must be a whole number, not below {least}{bound}"))
-            }
-            Share => (!value.parse::<f64>().is_ok_and(|share| share > 0.0 && share <= 1.0))
-                .then(|| "its value must be a number above 0, not above 1".to_owned()),
-        }
+        let is_fine = match self.value {
+            Text => true,
+            Boolean | Fixed(_) | OnceTrue => ["true", "false"].iter().any(|known| value.eq_ignore_ascii_case(known)),
+            Number(least, most) => whole(value).is_some_and(|number| (least..=most).contains(&number)),
+            LimitOrNone(least) => whole(value).is_some_and(|number| number == 0 || number >= least),
+            Share => value.parse::<f64>().is_ok_and(|share| share > 0.0 && share <= 1.0),
+        };
+        self.value.must().filter(|_| !is_fine)
     }
+}
+
+impl SettingValue {
+    /// What a value must be; `None` if it may be any text.
+    #[must_use]
+    pub fn must(&self) -> Option<String> {
+        Some(match self {
+            Text => return None,
+            Boolean | Fixed(_) | OnceTrue => "its value must be true or false".to_owned(),
+            Number(least, i32::MAX) => format!("its value must be a whole number, not below {least}"),
+            Number(least, most) => format!("its value must be a whole number, not below {least} and not above {most}"),
+            LimitOrNone(least) => format!("its value must be 0, for no limit, or a whole number, not below {least}"),
+            Share => "its value must be a number above 0, not above 1".to_owned(),
+        })
+    }
+}
+
+/// A number as Java reads it. With a leading zero it would be an octal one.
+fn whole(value: &str) -> Option<i32> {
+    value.parse().ok().filter(|number: &i32| number.to_string() == value)
+}
+
+/// Why a server would not start with these times together. A session lasts 2 to 20 ticks by default. `value` has the default of
+/// `tickTime` too.
+#[must_use]
+pub fn refusal_of_sessions<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    let number = |name: &str| value(name).and_then(|value| whole(value.trim()));
+    let tick = number("tickTime")?;
+    let shortest = number("minSessionTimeout").unwrap_or(tick.saturating_mul(2));
+    let longest = number("maxSessionTimeout").unwrap_or(tick.saturating_mul(20));
+    let message = || {
+        format!(
+            "minSessionTimeout {shortest} is above maxSessionTimeout {longest}, so ZooKeeper does not start. Without a value, they are 2 and 20 times tickTime"
+        )
+    };
+    (shortest > longest).then(message)
+}
+
+/// Why servers that run with these values of settings cannot take others: what they have stored would be unreadable or lost.
+#[must_use]
+pub fn refusal_of_change<'a>(
+    before: impl Fn(&str) -> Option<&'a str>,
+    after: impl Fn(&str) -> Option<&'a str>,
+) -> Option<String> {
+    let is = |value: Option<&str>| value.map(|value| value.trim().eq_ignore_ascii_case("true"));
+    SETTINGS.iter().flat_map(|group| group.names().map(move |name| (group, name))).find_map(|(group, name)| {
+        let refused = match group.value {
+            Fixed(default) => is(before(name)).unwrap_or(default) != is(after(name)).unwrap_or(default),
+            OnceTrue => is(before(name)) == Some(true) && is(after(name)) != Some(true),
+            _ => false,
+        };
+        refused.then(|| format!("{name}: {}", group.why))
+    })
 }
 
 /// The group of a setting; `None` if `ZooKeeper` 3.9 has none of this name.

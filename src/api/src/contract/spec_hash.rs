@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::contract::canonical_json::hash;
+use crate::contract::canonical_json::{canonical_json_without, hash_text};
 
 /// No cluster reaches this generation: a report with a higher one is damaged.
 const MAX_GENERATION: i64 = 1 << 53;
@@ -26,13 +26,8 @@ pub fn hash_matches(spec: &Value) -> bool {
 /// `dependencies` are not part of it.
 ///
 /// # Errors
-/// As [`hash`].
+/// As [`canonical_json_without`].
 pub fn spec_hash_of(spec: &Value, generation: i64) -> serde_json::Result<String> {
-    let mut value = spec.clone();
-    if let Some(members) = value.as_object_mut() {
-        for excluded in ["specHash", "ensemble", "preflight", "dependencies"] {
-            members.remove(excluded);
-        }
-    }
-    Ok(format!("{generation}-{}", hash(&(generation, value))?))
+    let content = canonical_json_without(spec, &["specHash", "ensemble", "preflight", "dependencies"])?;
+    Ok(format!("{generation}-{}", hash_text(&format!("[{generation},{content}]"))))
 }

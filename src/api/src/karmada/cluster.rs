@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of Cluster.
@@ -36,6 +36,9 @@ pub struct ClusterSpec {
     pub region: Option<String>,
     /// Zones.
     pub zones: Vec<String>,
+    /// Taints, by which Karmada's scheduler leaves the cluster out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
 }
 
 /// State of a cluster.

@@ -16,6 +16,12 @@ pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id"
 /// The same for cluster-scoped objects.
 pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
 
+/// The cluster to which Karmada sends a Work.
+#[must_use]
+pub fn cluster_of(meta: &ObjectMeta) -> Option<&str> {
+    meta.namespace.as_deref()?.strip_prefix(NAMESPACE_PREFIX)
+}
+
 /// A Work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

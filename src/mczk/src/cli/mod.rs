@@ -34,8 +34,9 @@ use mczk_api::mutation;
 ///
 /// `mczk status`, `why`, `plan` and `diff` show what an ensemble does, what it waits for and what comes next. `mczk
 /// dashboard` shows it as a web page, and `mczk doctor` examines the installation. `mczk restart` and `replace` act on
-/// servers; `logs` and `support-bundle` collect what they write. A copy of the program with the name `kubectl-mczk` in PATH
-/// makes them `kubectl mczk status` and so on.
+/// servers; `logs` and `support-bundle` collect what they write. `mczk adopt` and `declare-over` say what becomes of an
+/// ensemble whose control plane was lost. A copy of the program with the name `kubectl-mczk` in PATH makes them `kubectl
+/// mczk status` and so on.
 ///
 /// Every flag can also be set by the environment variable that its help names.
 #[derive(Debug, Parser)]
@@ -43,8 +44,8 @@ use mczk_api::mutation;
     name = "mczk",
     version,
     max_term_width = 120,
-    after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line or configuration. status, why, \
-                  plan, diff and doctor end with 3 if something waits, differs, is not Ready or does not work."
+    after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line or configuration. Commands that \
+                  examine or wait end with 3 if something waits, differs, is not Ready, is missing or does not work."
 )]
 pub struct Cli {
     #[command(subcommand)]

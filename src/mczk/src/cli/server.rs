@@ -56,9 +56,6 @@ pub(crate) struct Server {
     /// Folder of the ZooKeeper installation; defaults to /apache-zookeeper-*-bin, as in the official image
     #[arg(long, env = "ZOOKEEPER_HOME", value_name = "FOLDER")]
     zookeeper_home: Option<PathBuf>,
-    /// Folder with ZooKeeper's log configuration
-    #[arg(long, env = "ZOOCFGDIR", value_name = "FOLDER")]
-    log_conf: Option<PathBuf>,
     /// The program java; defaults to that of the Java home in the environment, or else to that on the search path
     #[arg(long, env = "MCZK_JAVA", value_name = "FILE")]
     java: Option<PathBuf>,
@@ -130,7 +127,6 @@ impl Server {
             client_tls: self.client_tls,
             java,
             home,
-            conf: self.log_conf,
             log_format: self.log.format(),
         })
     }

@@ -17,7 +17,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use super::{certificates, context::Context};
+use super::{
+    certificates,
+    context::{Context, MOST_WRITES},
+};
 use mczk_api::{
     API_VERSION,
     contract::{
@@ -39,7 +42,13 @@ use mczk_rules::rollout::{
     plan::{Finalizer, ObjectWrite, Observed, Plan},
     services::MCS_API_VERSION,
 };
-use mczk_runtime::failure::{During, Error, is_namespace_terminating, is_not_found};
+use mczk_runtime::{
+    failure::{During, Error, is_namespace_terminating, is_not_found},
+    reconcile::ObjectKey,
+};
+
+/// Category of the failure of an object that another writer changes each time.
+const CONTESTED: &str = "contested";
 
 /// Adds or removes the finalizer. True if it did: the object has then changed and must be observed again.
 pub(super) async fn finalizer(observed: &Observed, desired: Finalizer, context: &Context) -> Result<bool, Error> {
@@ -69,6 +78,8 @@ pub(super) async fn claim(observed: &Observed, claim: &OverridePolicy, context: 
 }
 
 /// Writes the owned objects. `reported` is the arrival of the report on which the plan rests.
+///
+/// What the API server refuses, or another writer contests, stops only the writes that rest on it.
 pub(super) async fn apply(
     observed: &Observed,
     plan: &Plan,
@@ -81,37 +92,77 @@ pub(super) async fn apply(
     if let Some(make) = plan.certificate.as_ref().filter(|_| first) {
         certificates::make(observed, make, context).await?;
     }
+    // Nothing without it: what follows may begin another incarnation, or delete the objects that record its clusters.
     if let Some(tombstone) = &plan.tombstone {
         owned.tombstone(tombstone).await?;
     }
+    let mut lasting = Lasting::default();
     // The policies before the template: Karmada must not propagate it before the OverridePolicy holds every cluster at 0
     // servers.
-    owned.overrides(plan, reported).await?;
-    owned.policy(plan).await?;
-    // What the API server refuses of one name stops no server.
-    let mut refused = Ok(());
-    for (key, desired) in &plan.services {
-        match owned.service(key, desired).await {
-            Err(error) if error.refusal().is_some() => refused = refused.and(Err(error)),
-            other => other?,
+    let is_held = lasting.keep(owned.overrides(plan, reported).await)?;
+    let is_placed = is_held && lasting.keep(owned.policy(plan).await)?;
+    // Without its OverridePolicy an incarnation has not begun, and exports nothing. Else what the API server refuses of one
+    // name stops no server.
+    if is_held {
+        for (key, desired) in &plan.services {
+            lasting.keep(owned.service(key, desired).await)?;
         }
     }
     // Before the template is deleted: otherwise the API server refuses the garbage collector, which retries only after
     // minutes.
-    if plan.protect_binding == Some(false) {
-        owned.protect_binding(false).await?;
-    }
-    owned.template(plan).await?;
+    let is_free =
+        is_placed && (plan.protect_binding != Some(false) || lasting.keep(owned.protect_binding(false).await)?);
+    let is_written = is_free && lasting.keep(owned.template(plan).await)?;
+    // It changes no server, and keeps the binding of the observed template alone.
     if plan.protect_binding == Some(true) {
-        owned.protect_binding(true).await?;
+        lasting.keep(owned.protect_binding(true).await)?;
     }
-    if let Some(at) = plan.reschedule {
-        owned.reschedule(at).await?;
+    // Karmada would schedule another template, or for another policy, than the plan wants.
+    if let Some(at) = plan.reschedule.filter(|_| is_written) {
+        lasting.keep(owned.reschedule(at).await)?;
     }
+    // A new Secret changes nothing until the objects above name it.
     if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
-        certificates::make(observed, make, context).await?;
+        lasting.0.extend(certificates::make(observed, make, context).await.err());
     }
-    refused
+    lasting.result()
+}
+
+/// True if the same write fails again until someone corrects what refuses or changes the object.
+pub(super) fn lasts(error: &Error) -> bool {
+    error.refusal().is_some() || error.category() == CONTESTED
+}
+
+/// The failures that stop no other write but those that rest on the failed one.
+#[derive(Default)]
+struct Lasting(Vec<Error>);
+
+impl Lasting {
+    /// True if the write succeeded. Another failure than a lasting one ends the pass: the next one may succeed. What lasts is
+    /// reported with it.
+    fn keep(&mut self, written: Result<(), Error>) -> Result<bool, Error> {
+        match written {
+            Err(error) if lasts(&error) => {
+                self.0.push(error);
+                Ok(false)
+            }
+            Err(error) if !self.0.is_empty() => {
+                self.0.push(error);
+                std::mem::take(self).result().map(|()| true)
+            }
+            other => other.map(|()| true),
+        }
+    }
+
+    /// All of them as one failure: its text stands in a condition.
+    fn result(mut self) -> Result<(), Error> {
+        let messages: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        let Some(last) = self.0.pop() else { return Ok(()) };
+        if self.0.is_empty() {
+            return Err(last);
+        }
+        Err(Error::Other { category: last.category(), message: messages.join("; ") })
+    }
 }
 
 fn field_manager() -> PatchParams {
@@ -138,6 +189,11 @@ struct Owned<'a> {
 }
 
 impl Owned<'_> {
+    fn key(&self) -> ObjectKey {
+        let object = &self.observed.object;
+        (object.namespace().unwrap_or_default(), object.name_any())
+    }
+
     fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let namespace = self.observed.object.namespace().unwrap_or_default();
         kinds::api(&self.context.client, api_version, kind, &namespace)
@@ -180,6 +236,11 @@ impl Owned<'_> {
         };
         let next: DynamicObject = serde_json::from_value(next).during(|| format!("serializing {kind}"))?;
         let (api, name) = (self.api(api_version, kind), next.name_any());
+        let key = self.key();
+        let (written_object, before) = (format!("{kind} {name}"), next.metadata.resource_version.as_deref());
+        if !self.context.may_write(&key, &written_object, before) {
+            return Err(contested(kind, &name, live, self.context.is_altered(&key, &written_object)));
+        }
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let (verb, written) = if exists {
             ("update", api.replace(&name, &params, &next).await.during(|| format!("updating {kind} {name}"))?)
@@ -187,6 +248,9 @@ impl Owned<'_> {
             // The API server refuses it if another object of that name was created meanwhile.
             ("create", api.create(&params, &next).await.during(|| format!("creating {kind} {name}"))?)
         };
+        let stored = value(&written)?;
+        let altered = change(desired, Some(&stored)).during(|| format!("serializing {kind}"))?.is_some();
+        self.context.wrote(&key, written_object, written.metadata.resource_version.clone(), altered);
         if written.metadata.resource_version == next.metadata.resource_version {
             // The API server restored what differed: a default that this version does not know.
             debug!(kind, name, namespace = self.observed.object.namespace(), "Object unchanged by the update");
@@ -287,8 +351,7 @@ impl Owned<'_> {
             "Asking Karmada to schedule again"
         );
         self.patch_binding(&json!({}), &json!({ "rescheduleTriggeredAt": Time(at) }), "rescheduling").await?;
-        let object = &self.observed.object;
-        self.context.asked(&(object.namespace().unwrap_or_default(), object.name_any()));
+        self.context.asked(&self.key());
         Ok(())
     }
 
@@ -307,6 +370,23 @@ impl Owned<'_> {
     }
 }
 
+/// The operator would write an object for ever, as fast as another writer changes it, or each time an admission webhook alters what
+/// it writes.
+fn contested(kind: &str, name: &str, live: Option<&Value>, altered: bool) -> Error {
+    let managers = live.and_then(|live| live.pointer("/metadata/managedFields")).and_then(Value::as_array);
+    let others = managers.into_iter().flatten().filter(|entry| entry["manager"] != FIELD_MANAGER);
+    let newest = others.max_by_key(|entry| entry["time"].as_str()).and_then(|entry| entry["manager"].as_str());
+    let by = if altered {
+        ": an admission webhook or policy of the control plane alters each write".to_owned()
+    } else {
+        newest.map(|manager| format!(": the last other writer is {manager}")).unwrap_or_default()
+    };
+    let message = format!(
+        "{kind} {name} is changed each time after the operator has written it, {MOST_WRITES} times in a minute{by}. Stop what changes it"
+    );
+    Error::Other { category: CONTESTED, message }
+}
+
 /// Why a Secret with the name of a tombstone is none. Without this failure the operator would create it again without end.
 fn no_tombstone(found: &ObjectMeta, tombstone: &Tombstone) -> Option<Error> {
     let name = found.name.as_deref().unwrap_or_default();
@@ -318,16 +398,243 @@ fn no_tombstone(found: &ObjectMeta, tombstone: &Tombstone) -> Option<Error> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        sync::{Arc, Mutex},
+    };
+
+    use http::{Method, Request, Response};
+    use kube::{Client, client::Body, runtime::events::Reporter};
+    use prometheus_client::registry::Registry;
+    use rstest::rstest;
+    use tower::service_fn;
 
     use super::*;
+    use crate::{
+        controller::{Metrics, Options},
+        fixtures::{multi_cluster_zookeeper, zookeeper},
+    };
+    use mczk_api::{contract::certificate_names::Holds, karmada::policy::PropagationPolicy};
+    use mczk_rules::rollout::certificates::Make;
+    use mczk_runtime::{election::Leadership, event_queue};
+
+    /// The words of an API server that refuses a write.
+    const WORDS: &str = "ValidatingAdmissionPolicy 'x' with binding 'y' denied request: not before the audit";
+
+    /// An API server that refuses one of the writes below, and all writes that it got.
+    fn api_server(refused: &'static str) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let writes = Arc::<Mutex<Vec<String>>>::default();
+        let all = Arc::clone(&writes);
+        let service = service_fn(move |request: Request<Body>| {
+            let all = Arc::clone(&all);
+            async move {
+                let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+                let sent = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
+                let failure = |code: u16, reason: &str, message: &str| {
+                    (code, json!({ "status": "Failure", "message": message, "reason": reason, "code": code }))
+                };
+                let (code, body): (u16, Value) = if method == Method::GET {
+                    let list = json!({ "metadata": {}, "items": [] });
+                    if path.ends_with("/secrets") { (200, list) } else { failure(404, "NotFound", "") }
+                } else {
+                    let object: Value = if sent.is_empty() { json!({}) } else { serde_json::from_slice(&sent)? };
+                    let target = path.rsplit("/n/").next().unwrap_or_default();
+                    let write = match object["metadata"]["name"].as_str() {
+                        Some(name) if method == Method::POST => format!("{target}/{name}"),
+                        _ if object["spec"]["rescheduleTriggeredAt"].is_string() => RESCHEDULED.to_owned(),
+                        _ => target.to_owned(),
+                    };
+                    let is_refused = write == refused;
+                    all.lock().unwrap().push(write);
+                    if is_refused { failure(422, "Invalid", WORDS) } else { (200, object) }
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
+            }
+        });
+        (Client::new(service, "n"), writes)
+    }
+
+    fn context(client: Client) -> Context {
+        let reporter = Reporter { controller: "test".into(), instance: None };
+        let (events, _publisher) = event_queue::start(client.clone(), reporter);
+        let options = Options { server_image: String::new() };
+        Context::new(client, Leadership::without_election(), options, Metrics::new(&mut Registry::default()), events)
+    }
+
+    fn tombstone() -> Tombstone {
+        let clusters = BTreeSet::from(["m3".to_owned()]);
+        Tombstone { namespace: "n".to_owned(), name: "zk".to_owned(), incarnation: "abc123".to_owned(), clusters }
+    }
+
+    /// An ensemble with a template and its binding, but without policies.
+    fn observed() -> Observed {
+        let mut binding = resource_binding::ResourceBinding::default();
+        binding.metadata.resource_version = Some("7".to_owned());
+        binding.spec.resource.uid = Some("u".to_owned());
+        Observed {
+            object: multi_cluster_zookeeper(json!({})),
+            template: Some(zookeeper(json!({ "metadata": { "resourceVersion": "6" } }))),
+            policy: None,
+            overrides: None,
+            services: BTreeMap::new(),
+            binding: Some(binding),
+            works: Vec::new(),
+            clusters: Vec::new(),
+            certificates: Vec::new(),
+            tombstones: BTreeSet::new(),
+            server_image: String::new(),
+            asked: None,
+            term: None,
+            failure: None,
+        }
+    }
+
+    /// A plan with a write of each object.
+    fn plan() -> Plan {
+        let mut policy: PropagationPolicy = tombstone().policy();
+        policy.metadata.name = Some("mczk-zk".to_owned());
+        let spec = OverridePolicySpec { resource_selectors: Vec::new(), override_rules: Vec::new() };
+        let export = json!({
+            "apiVersion": MCS_API_VERSION, "kind": "ServiceExport", "metadata": { "name": "zk", "namespace": "n" },
+        });
+        let make = Make {
+            holds: Holds::Authority,
+            name: "zk-abc123-quorum".to_owned(),
+            incarnation: "abc123".to_owned(),
+            number: 1,
+            authority: None,
+            requested: None,
+        };
+        let mut plan = Plan::nothing(observed().object.status.unwrap_or_default());
+        plan.tombstone = Some(tombstone());
+        plan.overrides = ObjectWrite::Apply(OverridePolicy::new("mczk-zk", spec));
+        plan.policy = ObjectWrite::Apply(policy);
+        plan.services = BTreeMap::from([("ServiceExport/zk".to_owned(), ObjectWrite::Apply(export))]);
+        plan.template = ObjectWrite::Apply(zookeeper(json!({ "spec": { "replicas": 3 } })));
+        plan.protect_binding = Some(true);
+        plan.reschedule = Some(Timestamp::UNIX_EPOCH);
+        plan.certificate = Some(make);
+        plan
+    }
+
+    const TOMBSTONE_POLICY: &str = "propagationpolicies/mczk-zk.abc123.tombstone";
+    const TOMBSTONE: &str = "secrets/zk-abc123-tombstone";
+    const OVERRIDES: &str = "overridepolicies/mczk-zk";
+    const POLICY: &str = "propagationpolicies/mczk-zk";
+    const EXPORT: &str = "serviceexports/zk";
+    const TEMPLATE: &str = "zookeepers/zk";
+    const PROTECTED: &str = "resourcebindings/zk-zookeeper";
+    const RESCHEDULED: &str = "the schedule";
+    const CERTIFICATE: &str = "secrets/zk-abc123-quorum";
+    /// All writes of the plan, in their order.
+    const ALL: &[&str] =
+        &[TOMBSTONE_POLICY, TOMBSTONE, OVERRIDES, POLICY, EXPORT, TEMPLATE, PROTECTED, RESCHEDULED, CERTIFICATE];
+
+    fn without(left_out: &[&str]) -> Vec<&'static str> {
+        ALL.iter().copied().filter(|write| !left_out.contains(write)).collect()
+    }
+
+    /// A refused write stops those that rest on it, and no other. The failure has the words and the object.
+    #[rstest]
+    #[case::of_no_write("", "", &[])]
+    #[case::policy_of_tombstone(TOMBSTONE_POLICY, "creating PropagationPolicy mczk-zk.abc123.tombstone", &ALL[1..])]
+    #[case::tombstone(TOMBSTONE, "creating Secret zk-abc123-tombstone", &ALL[2..])]
+    #[case::overrides(OVERRIDES, "creating OverridePolicy mczk-zk", &[POLICY, EXPORT, TEMPLATE, RESCHEDULED])]
+    #[case::policy(POLICY, "creating PropagationPolicy mczk-zk", &[TEMPLATE, RESCHEDULED])]
+    #[case::export(EXPORT, "creating ServiceExport zk", &[])]
+    #[case::template(TEMPLATE, "updating ZooKeeper zk", &[RESCHEDULED])]
+    #[case::protection(PROTECTED, "protecting ResourceBinding zk-zookeeper", &[])]
+    #[case::schedule(RESCHEDULED, "rescheduling ResourceBinding zk-zookeeper", &[])]
+    #[case::certificate(CERTIFICATE, "creating Secret zk-abc123-quorum", &[])]
+    #[tokio::test]
+    async fn a_refusal_stops_what_rests_on_it(
+        #[case] refused: &'static str,
+        #[case] object: &str,
+        #[case] left_out: &[&str],
+    ) {
+        let (client, writes) = api_server(refused);
+        let failure = apply(&observed(), &plan(), None, &context(client)).await.err().map(|error| error.to_string());
+        assert_eq!(*writes.lock().unwrap(), without(left_out));
+        let is_named = |failure: &String| failure.contains(object) && failure.contains(WORDS);
+        assert_eq!(failure.as_ref().is_some_and(is_named), !refused.is_empty(), "{failure:?}");
+    }
+
+    /// The same for an object that another writer changes each time.
+    #[rstest]
+    #[case::overrides("OverridePolicy mczk-zk", &[OVERRIDES, POLICY, EXPORT, TEMPLATE, RESCHEDULED])]
+    #[case::policy("PropagationPolicy mczk-zk", &[POLICY, TEMPLATE, RESCHEDULED])]
+    #[case::export("ServiceExport zk", &[EXPORT])]
+    #[case::template("ZooKeeper zk", &[TEMPLATE, RESCHEDULED])]
+    #[tokio::test]
+    async fn a_contested_object_stops_what_rests_on_it(#[case] object: &str, #[case] left_out: &[&str]) {
+        // The API server refuses the last write too: the failure has both.
+        let (client, writes) = api_server(CERTIFICATE);
+        let context = context(client);
+        let key = ("n".to_owned(), "zk".to_owned());
+        context.wrote(&key, object.to_owned(), Some("another".to_owned()), false);
+        assert!((0..MOST_WRITES).all(|_| context.may_write(&key, object, None)));
+        let failure = apply(&observed(), &plan(), None, &context).await.unwrap_err().to_string();
+        assert_eq!(*writes.lock().unwrap(), without(left_out));
+        assert!(failure.contains(&format!("{object} is changed each time")) && failure.contains(WORDS), "{failure}");
+    }
+
+    /// What it stores has another version each time, and wakes the operator.
+    #[tokio::test]
+    async fn an_object_that_an_admission_webhook_alters_is_not_written_for_ever() {
+        let versions = Arc::new(Mutex::new(0));
+        let stored = Arc::clone(&versions);
+        let service = service_fn(move |request: Request<Body>| {
+            let versions = Arc::clone(&versions);
+            async move {
+                let sent = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
+                let mut object: Value = serde_json::from_slice(&sent)?;
+                let version = {
+                    let mut versions = versions.lock().unwrap();
+                    *versions += 1;
+                    *versions
+                };
+                object["metadata"]["resourceVersion"] = json!(version.to_string());
+                object["metadata"]["annotations"]["stamped"] = json!(version.to_string());
+                let body = Body::from(object.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(200).body(body)?)
+            }
+        });
+        let (context, observed, plan) = (context(Client::new(service, "n")), observed(), plan());
+        let owned = Owned { observed: &observed, context: &context };
+        let key = owned.key();
+        let mut failure = None;
+        for _ in 0..2 * MOST_WRITES {
+            // As the operator reads it after its own write.
+            let live = json!({
+                "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+                "metadata": { "name": "mczk-zk", "namespace": "n", "resourceVersion": stored.lock().unwrap().to_string() },
+            });
+            failure = owned.write(policy::API_VERSION, "PropagationPolicy", &plan.policy, Some(&live)).await.err();
+        }
+        assert!(*stored.lock().unwrap() <= MOST_WRITES + 1 && context.is_altered(&key, "PropagationPolicy mczk-zk"));
+        assert!(failure.unwrap().to_string().contains("an admission webhook or policy"));
+    }
+
+    /// The garbage collector could not remove the binding, and would try again only after minutes.
+    #[tokio::test]
+    async fn a_template_stays_while_its_binding_is_protected() {
+        let (client, writes) = api_server(PROTECTED);
+        let mut observed = observed();
+        let label = BTreeMap::from([(DELETION_PROTECTION.to_owned(), PROTECTION_ALWAYS.to_owned())]);
+        observed.binding.as_mut().unwrap().metadata.labels = Some(label);
+        let mut plan = Plan::nothing(observed.object.status.clone().unwrap_or_default());
+        (plan.template, plan.protect_binding) = (ObjectWrite::Delete, Some(false));
+        let failure = apply(&observed, &plan, None, &context(client)).await.unwrap_err();
+        assert_eq!(*writes.lock().unwrap(), [PROTECTED]);
+        assert!(failure.to_string().contains(WORDS), "{failure}");
+    }
 
     #[test]
     fn a_secret_that_only_has_the_name_of_a_tombstone_is_a_failure_with_a_remedy() {
-        let clusters = BTreeSet::from(["m3".to_owned()]);
-        let tombstone =
-            Tombstone { namespace: "n".to_owned(), name: "zk".to_owned(), incarnation: "abc123".to_owned(), clusters };
+        let tombstone = tombstone();
         let mut found = tombstone.secret();
         assert!(no_tombstone(&found, &tombstone).is_none(), "another operator has just created it");
         found.annotations = None;

@@ -119,7 +119,8 @@ fn exists(found: &ObjectMeta, object: &MultiClusterZooKeeper, make: &Make, confl
     } else {
         failed(
             &action,
-            &"a Secret of that name exists whose label, annotations or owner are not the operator's: delete it",
+            &"a Secret of that name exists whose label, annotations or owner are not the operator's: keep a \
+              copy of it, then delete it",
         )
     }
 }

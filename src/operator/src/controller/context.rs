@@ -1,7 +1,7 @@
 //! What every step of a reconcile needs, and what the controller remembers between reconciles.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::OnceLock,
     time::{Duration, Instant},
 };
@@ -24,6 +24,10 @@ use mczk_runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKe
 
 /// The shortest time between two reports of failed reads of one object.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The most writes in a minute of one object that another writer has changed each time before.
+pub(super) const MOST_WRITES: usize = 40;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
@@ -64,10 +68,38 @@ struct EnsembleMemory {
     incarnation: Option<(Box<str>, bool)>,
     /// When the controller last reported a failed read.
     reported_failure: Option<Instant>,
+    /// Its writes of each object.
+    writes: HashMap<String, Corrections>,
     /// True while it is read.
     in_read: bool,
     /// True if a read together with others found that it needs more.
     needs_own_read: bool,
+}
+
+/// The writes of one object.
+#[derive(Debug, Default)]
+struct Corrections {
+    /// The version that the last one made.
+    made: Option<String>,
+    /// True if the API server stored something else than it was sent: an admission webhook changes each write.
+    altered: bool,
+    /// Those of the last minute, each of an object that another writer had changed since the one before.
+    recent: VecDeque<Instant>,
+}
+
+impl Corrections {
+    /// Notes a write of an object that has this version now. False if there were too many.
+    fn may_correct(&mut self, live: Option<&str>, now: Instant) -> bool {
+        if !self.altered && self.made.as_deref().is_none_or(|made| live == Some(made)) {
+            return true;
+        }
+        self.recent.retain(|at| now.saturating_duration_since(*at) < MINUTE);
+        let may = self.recent.len() < MOST_WRITES;
+        if may {
+            self.recent.push_back(now);
+        }
+        may
+    }
 }
 
 impl EnsembleMemory {
@@ -236,6 +268,26 @@ impl Context {
         }
     }
 
+    /// Notes that the controller is about to write an object, whose version is `live`. False if another writer has changed it too
+    /// often.
+    pub(super) fn may_write(&self, key: &ObjectKey, object: &str, live: Option<&str>) -> bool {
+        let mut all = self.memory.lock();
+        let writes = all.entry(key.clone()).or_default().writes.entry(object.to_owned()).or_default();
+        writes.may_correct(live, Instant::now())
+    }
+
+    /// Notes the version that a write has made, and whether the API server stored something else than it was sent.
+    pub(super) fn wrote(&self, key: &ObjectKey, object: String, version: Option<String>, altered: bool) {
+        let mut all = self.memory.lock();
+        let writes = all.entry(key.clone()).or_default().writes.entry(object).or_default();
+        (writes.made, writes.altered) = (version, altered);
+    }
+
+    /// True if the API server stored something else than the last write of an object.
+    pub(super) fn is_altered(&self, key: &ObjectKey, object: &str) -> bool {
+        self.memory.lock().get(key).and_then(|memory| memory.writes.get(object)).is_some_and(|writes| writes.altered)
+    }
+
     /// Notes that the controller has asked Karmada to schedule an object again.
     pub(super) fn asked(&self, key: &ObjectKey) {
         self.memory.lock().entry(key.clone()).or_default().asked = Some(Instant::now());
@@ -316,6 +368,28 @@ impl Drop for Reading<'_> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn corrections_of_one_object_are_bounded() {
+        let begin = Instant::now();
+        let allowed = |writes: &mut Corrections, live: &str, seconds| {
+            let at = begin + Duration::from_secs(seconds);
+            (0..100).filter(|_| writes.may_correct(Some(live), at)).count()
+        };
+        let mut writes = Corrections::default();
+        assert_eq!(allowed(&mut writes, "1", 0), 100, "the operator has written nothing yet");
+        writes.made = Some("2".to_owned());
+        assert_eq!(allowed(&mut writes, "2", 0), 100, "no other client has written");
+        assert_eq!(allowed(&mut writes, "3", 0), MOST_WRITES);
+        assert_eq!((allowed(&mut writes, "3", 59), allowed(&mut writes, "2", 59)), (0, 100));
+        assert_eq!(allowed(&mut writes, "3", 60), MOST_WRITES);
+        writes.altered = true;
+        assert_eq!(
+            allowed(&mut writes, "2", 120),
+            MOST_WRITES,
+            "the operator's own write is another one as soon as it is stored"
+        );
+    }
 
     #[test]
     fn a_report_that_arrives_during_a_read_overtakes_it() {

@@ -219,7 +219,7 @@ async fn decide_and_apply(
     context.metrics.show(&key.0, &key.1, plan.measures.clone());
     let planned = Instant::now();
     // The status first: it must hold what a record has begun before that begins.
-    let written = status::write(&observed, &plan, context).await?;
+    let written = report_refusal(status::write(&observed, &plan, context).await, key, context).await?;
     let status_written = Instant::now();
     // Their causes are in the status now, so no later plan would repeat them.
     events::queue(&observed, &plan, context);
@@ -239,9 +239,10 @@ async fn decide_and_apply(
     Ok(Action::requeue(again))
 }
 
-/// The result of a write that comes before the status, which therefore stands in no plan. A refusal is reported here.
+/// The result of a write up to the status, whose failure no written plan can hold. A lasting one is reported here by a patch
+/// of the conditions. The API server may take that if it refuses the whole status.
 async fn report_refusal<T>(result: Result<T, Error>, key: &ObjectKey, context: &Context) -> Result<T, Error> {
-    if let Some(refused) = result.as_ref().err().filter(|error| error.refusal().is_some()) {
+    if let Some(refused) = result.as_ref().err().filter(|error| apply::lasts(error)) {
         context.metrics.ensembles.fail(key, Reason::ApplyFailed);
         status::write_unobserved(key, &refused.to_string(), context).await;
     }
@@ -261,7 +262,7 @@ fn is_settled(observed: &Observed, plan: &Plan) -> bool {
 /// Observes, and once more if a report arrived meanwhile: a decision on the older report would only delay the next one. At
 /// most once more, so that an agent that reports without end does not prevent decisions.
 async fn observe_newest(
-    Attempt { object, key, failure, retried, term }: &Attempt<'_>,
+    Attempt { object, key, failure, retried, term, .. }: &Attempt<'_>,
     reported: &mut Option<Instant>,
     context: &Context,
 ) -> Result<ReadOutcome, Error> {
@@ -292,9 +293,12 @@ async fn observe_newest(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        sync::{Arc, Mutex},
+    };
 
     use http::{Request, Response};
     use kube::client::Body;
@@ -303,23 +307,28 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
+    use crate::fixtures::multi_cluster_zookeeper;
+    use mczk_api::contract::labels::OPERATOR_FINALIZER;
     use mczk_runtime::failure::During as _;
 
-    /// No plan can hold it: the operator writes the finalizer before the status.
-    #[tokio::test]
-    async fn a_refused_finalizer_stands_in_the_status() {
+    /// An API server that refuses a whole status, and the bodies of all writes that it got.
+    fn context() -> (Context, Arc<Mutex<Vec<String>>>) {
         let writes = Arc::<Mutex<Vec<String>>>::default();
         let all = Arc::clone(&writes);
         let service = service_fn(move |request: Request<Body>| {
             let all = Arc::clone(&all);
             async move {
-                if request.method() != "GET" {
+                let method = request.method().clone();
+                if method != "GET" {
                     let body = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
                     all.lock().unwrap().push(String::from_utf8(body.to_vec())?);
                 }
                 let object = json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
                     "metadata": { "name": "zk", "namespace": "n" } });
-                Ok::<_, tower::BoxError>(Response::new(Body::from(object.to_string().into_bytes())))
+                let refused = json!({ "status": "Failure", "message": "no status here", "reason": "", "code": 422 });
+                let (code, answer): (u16, _) = if method == "PUT" { (422, refused) } else { (200, object) };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(code).body(answer)?)
             }
         });
         let client = Client::new(service, "n");
@@ -327,7 +336,13 @@ mod tests {
             event_queue::start(client.clone(), Reporter { controller: "test".into(), instance: None });
         let options = Options { server_image: String::new() };
         let metrics = Metrics::new(&mut Registry::default());
-        let context = Context::new(client, Leadership::without_election(), options, metrics, events);
+        (Context::new(client, Leadership::without_election(), options, metrics, events), writes)
+    }
+
+    /// No plan can hold it: the operator writes the finalizer before the status.
+    #[tokio::test]
+    async fn a_refused_finalizer_stands_in_the_status() {
+        let (context, writes) = context();
         let answer = |code, message: &str| {
             let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
             Err::<(), _>(kube::Error::Api(Box::new(status))).during(|| "writing the finalizer".to_owned())
@@ -341,5 +356,35 @@ mod tests {
             writes.concat().contains("ApplyFailed") && writes.concat().contains("no finalizers here"),
             "{writes:?}"
         );
+    }
+
+    /// The status remembers a record before the operator acts on it. So nothing else is written.
+    #[tokio::test]
+    async fn a_refused_status_stands_in_its_conditions_and_ends_the_pass() {
+        let (context, writes) = context();
+        let observed = Observed {
+            object: multi_cluster_zookeeper(json!({ "metadata": { "finalizers": [OPERATOR_FINALIZER] } })),
+            template: None,
+            policy: None,
+            overrides: None,
+            services: BTreeMap::new(),
+            binding: None,
+            works: Vec::new(),
+            clusters: Vec::new(),
+            certificates: Vec::new(),
+            tombstones: BTreeSet::new(),
+            server_image: String::new(),
+            asked: None,
+            term: None,
+            failure: None,
+        };
+        let key = ("n".to_owned(), "zk".to_owned());
+        let outcome = ReadOutcome::Observed(Box::new(observed));
+        assert!(decide_and_apply(outcome, &key, None, &context).await.is_err());
+        let writes = writes.lock().unwrap();
+        let [status, condition] = writes.as_slice() else { panic!("{writes:?}") };
+        assert!(!status.contains("no status here"), "{status}");
+        assert!(condition.contains("ApplyFailed") && condition.contains("no status here"), "{condition}");
+        assert!(condition.contains("writing the status of MultiClusterZooKeeper n/zk"), "{condition}");
     }
 }

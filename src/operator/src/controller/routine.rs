@@ -73,7 +73,7 @@ impl Context {
         let read = futures::try_join!(lists::read(&self.client, &keys), self.clusters.verify(&self.client));
         self.routine.pause.lock().ended(read.is_err(), Instant::now());
         let (read, ()) = read.inspect_err(|error| warn!(%error, "Routine read failed: all of them pause"))?;
-        let settled = self.settle(read, term, &mut reading).await;
+        let settled = Box::pin(self.settle(read, term, &mut reading)).await;
         debug!(members = keys.len(), settled, "Routine read");
         reading.need_own_reads();
         drop(reading);

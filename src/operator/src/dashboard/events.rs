@@ -40,7 +40,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A comment, which clients ignore.
 const COMMENT: &[u8] = b":\n\n";
 
-/// One stream.
 pub(super) struct ChangeStream {
     pub(super) access: Access,
     pub(super) caller: Caller,

@@ -1,15 +1,16 @@
-//! The next pod of a StatefulSet, and whether it fits into a quota that still counts the pod before it.
+//! The next pod of a StatefulSet and its claim, and whether it fits into a quota that still counts the pod before it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, PodSpec},
+    api::core::v1::{Container, PersistentVolumeClaim, Pod, PodSpec},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube_core::{DynamicObject, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::agent::render::amount::thousandths;
+use mczk_api::contract::naming::claim_of;
 
 /// The pod that a StatefulSet makes as `pod`, under a name.
 #[must_use]
@@ -32,6 +33,16 @@ pub fn pod_of(set: &DynamicObject, pod: &str, name: &str) -> Option<Pod> {
         .map(|claim| json!({ "name": claim, "persistentVolumeClaim": { "claimName": format!("{claim}-{pod}") } }));
     next.pointer_mut("/spec/volumes")?.as_array_mut()?.extend(volumes);
     serde_json::from_value(next).ok()
+}
+
+/// The claim that the StatefulSet controller creates for a pod, with the labels of the selector.
+#[must_use]
+pub fn claim_for(set: &DynamicObject, pod: &str) -> Option<PersistentVolumeClaim> {
+    let spec = set.data.get("spec")?;
+    let labels = spec.pointer("/selector/matchLabels");
+    let mut claim = spec.pointer("/volumeClaimTemplates/0")?.clone();
+    json_patch::merge(&mut claim, &json!({ "metadata": { "name": claim_of(pod), "labels": labels } }));
+    serde_json::from_value(claim).ok()
 }
 
 /// True if a refusal says that a quota is exceeded, and the next pod would fit once `live` is gone. The refusal names one quota,
@@ -152,14 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn the_next_pod_has_what_the_controller_adds() {
+    fn the_next_pod_and_its_claim_have_what_the_controller_adds() {
         let set: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": { "name": "zk", "uid": "u" },
             "spec": {
                 "serviceName": "zk",
+                "selector": { "matchLabels": { "of": "zk" } },
                 "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [], "volumes": [] } },
-                "volumeClaimTemplates": [{ "metadata": { "name": "data" } }],
+                "volumeClaimTemplates": [{ "metadata": { "name": "data" }, "spec": { "storageClassName": "fast" } }],
             },
         }))
         .unwrap();
@@ -170,5 +182,9 @@ mod tests {
         assert_eq!(of("/metadata/ownerReferences/0/uid"), "u");
         assert_eq!(of("/spec/volumes/0/persistentVolumeClaim/claimName"), "data-zk-0");
         assert_eq!((of("/spec/hostname"), of("/spec/subdomain")), (json!("zk-0"), json!("zk")));
+        let claim = serde_json::to_value(claim_for(&set, "zk-0").unwrap()).unwrap();
+        let of = |path: &str| claim.pointer(path).cloned().unwrap();
+        assert_eq!(of("/metadata"), json!({ "name": "data-zk-0", "labels": { "of": "zk" } }));
+        assert_eq!(of("/spec/storageClassName"), "fast");
     }
 }

@@ -14,11 +14,9 @@ use mczk_api::zookeeper::{Dependency, DependencyKind};
 pub struct DependentObjectReference {
     /// `v1`.
     api_version: &'static str,
-    /// Kind.
     kind: DependencyKind,
     /// Namespace of the ZooKeeper object.
     namespace: String,
-    /// Name.
     name: String,
 }
 

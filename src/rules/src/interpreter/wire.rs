@@ -47,9 +47,7 @@ pub(crate) struct Request<'a, S = &'a RawValue> {
     /// Namespace of the object.
     #[serde(default)]
     pub(crate) namespace: String,
-    /// The operation.
     pub(crate) operation: String,
-    /// The object.
     #[serde(borrow, default)]
     pub(crate) object: Option<&'a RawValue>,
     /// The object's status in each member cluster. Only with `AggregateStatus`.
@@ -65,16 +63,12 @@ impl<'a, S> Request<'a, S> {
     }
 }
 
-/// A kind with group and version.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct GroupVersionKind {
-    /// Group.
     #[serde(default)]
     pub(crate) group: String,
-    /// Version.
     #[serde(default)]
     pub(crate) version: String,
-    /// Kind.
     #[serde(default)]
     pub(crate) kind: String,
 }

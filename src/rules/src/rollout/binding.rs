@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use kube_core::ResourceExt;
 
 use crate::rollout::{
     as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
@@ -10,7 +11,7 @@ use crate::rollout::{
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{cause::Cause, conditions::Reason},
+    contract::{cause::Cause, conditions::Reason, labels::APPLY_AGAIN},
     karmada::resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
     mutation::broken,
     placement::Placement,
@@ -37,6 +38,29 @@ pub(super) struct Request {
 pub(super) fn request(known: &Known<'_>, selection: &ClusterSelection, is_other: bool) -> Option<Request> {
     let binding = known.binding.filter(|_| is_other && must_reschedule(known, selection))?;
     Some(Request { at: next_request(binding, known.asked, known.now), again: RESCHEDULE_INTERVAL })
+}
+
+/// The answer to a survey of a webhook that does not know surveys: to Karmada the template is a workload of no replicas, and no
+/// cluster gets it.
+fn is_of_older_webhook(template: &ZooKeeper, binding: &ResourceBinding) -> bool {
+    template.spec.surveys() && binding.spec.replica_requirements.is_some() && binding.spec.replicas.unwrap_or(0) == 0
+}
+
+/// The annotation of a survey's template by which Karmada asks the webhook again, which it does only if the template changes.
+pub(super) fn asked_again(known: &Known<'_>) -> Option<String> {
+    let (template, binding) = (known.template?, known.binding?);
+    let last = template.annotations().get(APPLY_AGAIN);
+    if !is_of_older_webhook(template, binding) {
+        return last.filter(|_| template.spec.surveys()).cloned();
+    }
+    let time = last.and_then(|time| time.parse::<Timestamp>().ok()).filter(|time| *time <= known.now);
+    let is_recent = time.is_some_and(|time| known.now.duration_since(time).unsigned_abs() < RESCHEDULE_INTERVAL);
+    last.filter(|_| is_recent).cloned().or_else(|| Some(known.now.to_string()))
+}
+
+/// When the operator decides again whether Karmada has to ask the webhook.
+pub(super) fn asks_again_after(known: &Known<'_>) -> Option<Duration> {
+    is_of_older_webhook(known.template?, known.binding?).then_some(RESCHEDULE_INTERVAL)
 }
 
 /// True if Karmada can schedule as the operator needs: it reaches every selected cluster, and leaves none out.
@@ -92,21 +116,27 @@ pub(super) fn schedule(
         return unsettled(
             Reason::OtherPolicy,
             format!(
-                "Karmada binds the template to {} instead of PropagationPolicy {}: delete the other policy, or exclude the template from it",
+                "Karmada binds the template to {} instead of PropagationPolicy {}: exclude the template from the other policy, or delete that policy if it is for nothing else",
                 claimed.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}")),
                 policy
             ),
         );
     }
     if template.spec.surveys() {
-        let message =
-            "Every selected cluster has the object until its agent has reported which incarnations live there";
+        if is_of_older_webhook(template, binding) {
+            return unsettled(
+                Reason::NotInterpreted,
+                "An interpreter webhook of an older version has answered Karmada, which so gives the object to no cluster. The operator \
+                 has Karmada ask every 30 s. If it lasts, upgrade all pods of mczk",
+            );
+        }
+        let message = "Karmada brings the object to every selected cluster, until its agent has reported which incarnations live there";
         return Err(not_scheduled(binding).unwrap_or_else(|| Cause::new(Reason::Rescheduling, message)));
     }
     if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
         return unsettled(
             Reason::NotInterpreted,
-            "Karmada has read no replicas from the template yet. If it lasts, the interpreter webhook is not registered or does not answer: run mczk register",
+            "Karmada has read no replicas from the template yet. If it lasts, the interpreter webhook is not registered or does not answer: run `mczk install` again, or `mczk register --only interpreter` with its flags",
         );
     }
     if binding.spec.replicas != Some(template.spec.replicas) {

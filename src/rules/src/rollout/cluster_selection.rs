@@ -26,10 +26,30 @@ pub(super) struct ClusterSelection {
     /// True if the operator decided the voters of each cluster: they are the static weights of the placement.
     #[serde(default)]
     pub(super) divided: bool,
-    /// True if every selected cluster gets the object, so that its agent reports which incarnations live there. No server starts
-    /// before the operator has selected again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) surveys: bool,
+    /// How far the survey of these clusters is.
+    #[serde(default, skip_serializing_if = "Survey::is_pending")]
+    pub(super) survey: Survey,
+}
+
+/// Whether the agents of all selected clusters have reported which incarnations live there (S14).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Survey {
+    /// Not all have. Every selected cluster gets voters, and so the object, or the ensemble has a server list.
+    #[default]
+    Pending,
+    /// Not all have. Every selected cluster gets the object without voters. No server starts before the operator has selected
+    /// again.
+    Open,
+    /// All have.
+    Done,
+}
+
+impl Survey {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_pending(&self) -> bool {
+        *self == Self::Pending
+    }
 }
 
 impl ClusterSelection {
@@ -87,10 +107,19 @@ impl ClusterSelection {
             let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
             let declared = object.spec.placement.as_ref();
-            let surveys = template.is_some_and(|template| template.spec.surveys());
+            // The template of servers that may run is none of a survey, and they never go back to one. Without Secrets it may be
+            // that of a selection whose clusters have not been asked.
+            let has_begun = |template: &ZooKeeper| {
+                !template.spec.dependencies.is_empty() || object.status.as_ref().is_some_and(|s| s.ensemble.is_some())
+            };
+            let survey = match template {
+                Some(template) if template.spec.surveys() => Survey::Open,
+                Some(template) if has_begun(template) => Survey::Done,
+                _ => Survey::Pending,
+            };
             // Another client may have edited the policy: only the clusters and the operator's weights count.
             let divided = operator_divides(declared);
-            let stored = Self { hash, placement: policy.spec.placement.clone(), divided, surveys };
+            let stored = Self { hash, placement: policy.spec.placement.clone(), divided, survey };
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
             let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();

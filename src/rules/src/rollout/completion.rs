@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 use crate::rollout::{quorum::ReportedQuorum, report::ClusterReport};
 use mczk_api::{
     contract::{
-        conditions::{ConditionStatus, ConditionType, find},
+        conditions::{ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
     },
     mutation::broken,
@@ -27,19 +29,28 @@ pub(super) fn complete(
     reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<(), String> {
     let (report, status) = reported(report)?;
+    // The servers of this cluster begin when those of later ones answer.
+    if !quorum.formed && waits_for_voters(status, spec) {
+        return Ok(());
+    }
     if !broken!(BelieveOtherSpecHash) {
         has_completed(status, spec)?;
     }
+    let missing = missing(status);
+    let because = missing.map(|words| format!(": {words}")).unwrap_or_default();
     let started = status.started_replicas.unwrap_or(0);
     if started < spec.replicas {
-        return Err(format!("{started} of {} servers have started", spec.replicas));
+        return Err(format!("{started} of {} servers have started{because}", spec.replicas));
     }
     if !quorum.formed && !majority_has_started(ensemble, reports) && !broken!(ServeBeforeMajority) {
         return Ok(());
     }
     let serving = status.ready_replicas.unwrap_or(0);
     if serving < spec.replicas {
-        return Err(format!("{serving} of {} servers serve", spec.replicas));
+        return Err(format!("{serving} of {} servers serve{because}", spec.replicas));
+    }
+    if let Some(words) = missing {
+        return Err(format!("in progress: {words}"));
     }
     if status.epoch() < ensemble.epoch {
         return Err("waiting for the agent to accept the newest server list".to_owned());
@@ -65,6 +76,17 @@ fn reported(report: Option<&ClusterReport>) -> Result<(&ClusterReport, &ZooKeepe
     Ok((report, status))
 }
 
+/// True if the servers of a cluster have begun once, and wait for the answers of other voters.
+fn waits_for_voters(status: &ZooKeeperStatus, spec: &ZooKeeperSpec) -> bool {
+    let waits = |progressing: &Condition| progressing.reason == Reason::WaitingForVoters.as_str();
+    status.observed_spec_hash == spec.spec_hash && progressing(status).is_some_and(waits)
+}
+
+/// What the agent reports of its progress.
+fn progressing(status: &ZooKeeperStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == ConditionType::AgentProgressing.as_str())
+}
+
 /// Whether the agent has completed the cluster spec.
 fn has_completed(status: &ZooKeeperStatus, spec: &ZooKeeperSpec) -> Result<(), String> {
     if let Some(condition) = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True) {
@@ -74,9 +96,7 @@ fn has_completed(status: &ZooKeeperStatus, spec: &ZooKeeperSpec) -> Result<(), S
         return Err("waiting for the agent to observe the new spec".to_owned());
     }
     if status.completed_spec_hash != spec.spec_hash {
-        let type_ = ConditionType::AgentProgressing.as_str();
-        let progressing = status.conditions.iter().find(|condition| condition.type_ == type_);
-        let message = progressing.map(|condition| condition.message.as_str());
+        let message = progressing(status).map(|condition| condition.message.as_str());
         return Err(match message {
             Some(message) if !message.is_empty() => format!("in progress: {message}"),
             _ => "in progress".to_owned(),
@@ -85,10 +105,18 @@ fn has_completed(status: &ZooKeeperStatus, spec: &ZooKeeperSpec) -> Result<(), S
     Ok(())
 }
 
+/// What a server or a volume lacks now, in the agent's words. The completed spec hash says that nothing was lacking once. A
+/// server that waits for a restart serves until then.
+fn missing(status: &ZooKeeperStatus) -> Option<&str> {
+    let progressing = progressing(status)?;
+    let lacks = [Reason::ServerFailed, Reason::Starting, Reason::GrowingVolume];
+    lacks.iter().any(|reason| reason.as_str() == progressing.reason).then_some(progressing.message.as_str())
+}
+
 /// True if fresh reports show that a majority of the listed voters has started.
 fn majority_has_started(ensemble: &Ensemble, reports: &BTreeMap<String, ClusterReport>) -> bool {
     let voters = ensemble.servers.iter().filter(|server| server.role == Role::Voter).count();
-    let fresh = reports.values().filter(|report| report.fresh()).filter_map(|report| report.status.as_ref());
+    let fresh = reports.values().filter_map(ClusterReport::fresh_status);
     let started: i64 = fresh
         .filter(|status| ensemble.incarnation.as_deref().is_none_or(|id| status.may_be_of(id)))
         .map(|status| i64::from(status.started_replicas.unwrap_or(0)))

@@ -4,6 +4,7 @@ use kube_core::ResourceExt;
 use serde_json::json;
 
 use crate::rollout::{
+    binding,
     known::Known,
     objects,
     outcome::{Content, Objects, Plan, Propagation},
@@ -13,7 +14,9 @@ use mczk_api::{
     ZooKeeper,
     contract::{
         canonical_json::short_hash,
-        labels::{PLACEMENT_HASH, RECORDS, RELEASED, REPLACE_VOLUME, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM},
+        labels::{
+            APPLY_AGAIN, PLACEMENT_HASH, RECORDS, RELEASED, REPLACE_VOLUME, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM,
+        },
         replace_request::LONGEST_REQUEST,
     },
     karmada::{
@@ -53,7 +56,8 @@ fn zookeeper(known: &Known<'_>, spec: ZooKeeperSpec) -> serde_json::Result<ZooKe
     let request = known.object.annotations().get(REPLACE_VOLUME);
     let request = request.map(|text| (REPLACE_VOLUME, text.chars().take(LONGEST_REQUEST).collect()));
     let annotations = [(TEMPLATE_HASH, short_hash(&spec)?), (CONFLICT_RESOLUTION, CONFLICT_ABORT.to_owned())];
-    let annotations = annotations.into_iter().chain(request);
+    let again = binding::asked_again(known).filter(|_| spec.surveys()).map(|time| (APPLY_AGAIN, time));
+    let annotations = annotations.into_iter().chain(request).chain(again);
     let metadata = objects::hashed_metadata(known.object, known.name.clone(), live, annotations, &spec)?;
     Ok(ZooKeeper { metadata, spec, status: None })
 }

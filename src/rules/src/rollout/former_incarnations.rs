@@ -9,8 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{
+    cluster_selection::{ClusterSelection, Survey},
     known::Known,
-    reported_list::{lists_ending, reported_lists},
+    report::ClusterReport,
+    reported_list::{clusters_of, lists_ending, newest_reported, reported_lists, reported_voters},
     steps::StepReport,
 };
 use mczk_api::{
@@ -18,9 +20,10 @@ use mczk_api::{
         cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason, find},
         labels::{ABANDON_CLUSTERS, ADOPT, DECLARE_OVER},
+        tombstone::Tombstone,
     },
     mutation::broken,
-    zookeeper::{Ensemble, Server, ZooKeeperStatus},
+    zookeeper::{Ensemble, ZooKeeperStatus},
 };
 
 /// Most clusters and servers that a message names.
@@ -49,12 +52,59 @@ impl Known<'_> {
         Some(Cause { reason: Reason::FormerIncarnationUnclear, message })
     }
 
-    /// Whether every selected cluster has reported which incarnations live there, before this one gets its first servers.
-    pub(in crate::rollout) fn survey(&self, selected: &[String]) -> StepReport {
-        if !self.is_without_list() || self.is_adopting() {
+    /// Whether every selected cluster has reported which incarnations live there, before this one gets its first servers. A
+    /// survey that runs ends only with a server list that the operator has taken over: it may be in a cluster that gets no voter.
+    pub(in crate::rollout) fn survey(&self, selection: &ClusterSelection) -> StepReport {
+        let has_list = !self.overrides.ensemble.servers.is_empty() || self.incarnation.formed;
+        let waits_for_list = self.is_adopting() || self.reported_list.is_some() && selection.survey == Survey::Open;
+        if has_list || selection.survey == Survey::Done || !waits_for_list && !self.is_without_list() {
             return StepReport::Done;
         }
-        self.other_incarnations(selected.iter().map(String::as_str))
+        let selected = selection.clusters();
+        let all_reported = self.unknown_lives(selected.iter().map(String::as_str)).is_none();
+        if let Some(cause) = self.cannot_continue(selected, all_reported).filter(|_| self.is_adopting()) {
+            return StepReport::Needs(cause);
+        }
+        let asked = self.other_incarnations(selected.iter().map(String::as_str), selected);
+        if asked.is_open() {
+            return asked;
+        }
+        if let Some(tombstone) = self.tombstone_of_declared_over(selection) {
+            let id = tombstone.incarnation;
+            let message = format!("The operator tells the clusters of incarnation {id} that it is over");
+            return StepReport::Waits(Cause::new(Reason::IncarnationLives, message));
+        }
+        let message = || format!("The operator takes over the server list of incarnation {}", self.incarnation.id);
+        StepReport::waits(waits_for_list.then(|| Cause::new(Reason::ClusterNotReported, message())))
+    }
+
+    /// The tombstone of an incarnation that the user has declared over. Its servers may be in clusters that get no voter: no
+    /// server list, which would name it as former, reaches these.
+    pub(in crate::rollout) fn tombstone_of_declared_over(&self, selection: &ClusterSelection) -> Option<Tombstone> {
+        let is_asked = selection.survey != Survey::Done && self.is_without_list();
+        let holds =
+            |report: &ClusterReport, id: &str| report.status.iter().flat_map(others).any(|(other, ..)| other == id);
+        // Without a survey every selected cluster gets voters.
+        let gets_list = |name: &String| selection.survey == Survey::Pending && selection.clusters().contains(name);
+        let lives = |id: &str| -> Vec<&String> {
+            let beside = self.reports.iter().filter(|(name, report)| holds(report, id) && !gets_list(name));
+            beside.map(|(name, _)| name).collect()
+        };
+        let over = self.former_incarnations.over.iter().filter(|id| is_asked && !self.tombstones.contains(**id));
+        let mut all = over.map(|id| Tombstone {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            incarnation: (*id).to_owned(),
+            // A cluster that the user has abandoned may have servers too.
+            clusters: lives(id)
+                .into_iter()
+                .cloned()
+                .chain(self.abandoned.iter().map(|name| (*name).to_owned()))
+                .collect(),
+        });
+        let selected = selection.clusters();
+        let is_complete = !self.other_incarnations(selected.iter().map(String::as_str), selected).is_open();
+        all.find(|tombstone| is_complete && !tombstone.clusters.is_empty())
     }
 
     /// True if nothing knows a server list of the incarnation: no server of it has started.
@@ -63,9 +113,15 @@ impl Known<'_> {
         !has_list && !self.incarnation.formed
     }
 
-    /// Whether another incarnation of the ensemble's name may live in these clusters (S14).
-    pub(in crate::rollout) fn other_incarnations<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> StepReport {
-        match self.unclear_declaration().or_else(|| self.other_lives()) {
+    /// Whether another incarnation of the ensemble's name may live in these clusters, or one that is declared over lives in
+    /// clusters that are not selected (S14).
+    pub(in crate::rollout) fn other_incarnations<'c>(
+        &self,
+        clusters: impl IntoIterator<Item = &'c str>,
+        selected: &[String],
+    ) -> StepReport {
+        let lives = || self.other_lives().or_else(|| self.lives_elsewhere(selected));
+        match self.unclear_declaration().or_else(lives) {
             Some(cause) => StepReport::Needs(cause),
             None => StepReport::waits(self.unknown_lives(clusters)),
         }
@@ -77,7 +133,7 @@ impl Known<'_> {
         let mut lives: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (cluster, report) in &self.reports {
             for (id, servers, volumes) in report.status.iter().flat_map(others) {
-                let is_over = self.tombstones.contains(id) || id == self.incarnation.id;
+                let is_over = self.ended.contains(id) || id == self.incarnation.id;
                 if !is_over {
                     lives.entry(id).or_default().push(format!("{cluster} ({servers} servers, {volumes} volumes)"));
                 }
@@ -95,22 +151,72 @@ impl Known<'_> {
         })
     }
 
+    /// Why no first server starts: an incarnation that the user has declared over has servers in clusters that get no object, and so
+    /// never learn it. They would serve on, under the same names.
+    fn lives_elsewhere(&self, selected: &[String]) -> Option<Cause> {
+        let is_asked = |id: &&&str| self.is_without_list() && !self.tombstones.contains(**id);
+        let beside = |id: &str| -> Vec<String> {
+            self.clusters_with_servers(id).into_iter().filter(|name| !selected.contains(name)).collect()
+        };
+        let over = self.former_incarnations.over.iter().filter(is_asked).map(|id| (*id, beside(id)));
+        let (id, clusters) = over.into_iter().find(|(_, clusters)| !clusters.is_empty())?;
+        Some(Cause {
+            reason: Reason::FormerIncarnationUnclear,
+            message: format!(
+                "Incarnation {id}, which {DECLARE_OVER} names, has servers in clusters that spec.placement does not select: {}. They \
+                 would serve on beside this ensemble. Join them to Karmada, and select them, so that their agents stop these \
+                 servers. If one is lost for good, name it in the annotation {ABANDON_CLUSTERS}",
+                named(&clusters)
+            ),
+        })
+    }
+
     /// Why no first server starts: these clusters have not reported which incarnations live there.
     fn unknown_lives<'c>(&self, clusters: impl IntoIterator<Item = &'c str>) -> Option<Cause> {
         let knows = |name: &str| {
-            let fresh = self.reports.get(name).filter(|report| report.fresh());
-            fresh.and_then(|report| report.status.as_ref()).is_some_and(|status| status.other_incarnations.is_some())
+            let status = self.reports.get(name).and_then(ClusterReport::fresh_status);
+            status.is_some_and(|status| status.other_incarnations.is_some())
         };
         let asked = clusters.into_iter().filter(|name| !self.abandoned.contains(name));
-        let unknown: Vec<String> = asked.filter(|name| !knows(name)).map(str::to_owned).collect();
+        let unknown: Vec<String> =
+            asked.filter(|name| !knows(name)).map(|name| format!("{name} ({})", self.why_unknown(name))).collect();
         (!unknown.is_empty() && !broken!(BeginBesideOther)).then(|| Cause {
             reason: Reason::ClusterNotReported,
             message: format!(
                 "Waiting until the agents of these clusters report whether another incarnation of this name lives there: {}. No \
-                 server starts before. If it lasts, run `mczk register` and upgrade their agents (mczk agent)",
+                 server starts before. Mend what stands in brackets. Exclude a cluster by spec.placement only if no servers of this \
+                 name run there. If it is lost for good, name it in the annotation {ABANDON_CLUSTERS}",
                 named(&unknown)
             ),
         })
+    }
+
+    /// Why a selected cluster has not reported which incarnations live there.
+    fn why_unknown(&self, cluster: &str) -> String {
+        let report = self.reports.get(cluster);
+        if !self.clusters.iter().any(|known| known.name() == cluster) {
+            return "it is no cluster of Karmada any more".to_owned();
+        }
+        if let Some(report) = report.filter(|report| report.reachable) {
+            if !self.has_work(cluster) {
+                let remedy = "see the taints of the Cluster (karmadactl uncordon), or tolerate them in spec.placement.clusterTolerations";
+                return format!("Karmada has not brought the object there: if it lasts, {remedy}");
+            }
+            let blocked = |status: &ZooKeeperStatus| {
+                Some(find(&status.conditions, ConditionType::Blocked, ConditionStatus::True)?.message.clone())
+            };
+            return match (&report.apply_error, &report.status) {
+                (Some(why), _) if !report.applied => format!("Karmada could not apply the object: {why}"),
+                (_, None) if report.unreadable => "its agent is newer than the operator: upgrade mczk".to_owned(),
+                (_, None) => "no report yet: if it lasts, see its agent, or run `mczk doctor`".to_owned(),
+                (_, Some(status)) => blocked(status).unwrap_or_else(|| {
+                    "its agent is older than the operator: run `mczk install` of this version again, or upgrade the agent \
+                     after `mczk register --only crds,propagation`"
+                        .to_owned()
+                }),
+            };
+        }
+        ClusterReport::absence(report).message
     }
 
     /// True if the operator takes over the newest server list that agents report: it continues a former incarnation, or the
@@ -122,15 +228,18 @@ impl Known<'_> {
     /// The clusters that must report before the operator takes a reported server list over: those that any reported one of
     /// the incarnation names. A leaving voter counts while ZooKeeper's configuration has it.
     pub(in crate::rollout) fn clusters_of_continued(&self) -> BTreeSet<String> {
-        let voting: BTreeSet<i32> = self.reported_voters().collect();
-        let lists = || reported_lists(&self.incarnation.id, &self.reports).filter(|_| self.takes_over_list());
-        let votes = |server: &&Server| voting.is_empty() || voting.contains(&server.id);
-        let servers =
-            lists().flat_map(|list| &list.servers).chain(lists().flat_map(|list| &list.leaving).filter(votes));
-        // What only a cluster knew that is lost for good, no agent follows.
-        let clusters =
-            servers.map(|server| server.cluster.clone()).filter(|name| !self.abandoned.contains(name.as_str()));
-        clusters.filter(|_| !broken!(AdoptWithoutReport)).collect()
+        if !self.takes_over_list() || broken!(AdoptWithoutReport) {
+            return BTreeSet::new();
+        }
+        self.clusters_with_servers(&self.incarnation.id)
+    }
+
+    /// The clusters that any reported list of an incarnation names. What only a cluster knew that is lost for good, no agent
+    /// follows.
+    fn clusters_with_servers(&self, id: &str) -> BTreeSet<String> {
+        let mut clusters = clusters_of(reported_lists(id, &self.reports), id, &self.reports);
+        clusters.retain(|name| !self.abandoned.contains(name.as_str()));
+        clusters
     }
 
     /// Why the operator cannot take a reported server list over: a cluster of it is not selected, or, once all clusters have
@@ -147,10 +256,17 @@ impl Known<'_> {
             self.clusters_of_continued().into_iter().filter(|cluster| !selected.contains(cluster)).collect();
         let unlisted = self.unlisted_voters();
         let is_listed = reported_lists(id, &self.reports).next().is_some();
-        let message = if !unselected.is_empty() {
+        let message = if let Some(encrypted) = self.other_encryption() {
+            let name = &self.name;
+            format!(
+                "The servers of incarnation {id} run with spec.tls.quorum {encrypted}, which no change of this object can give them. \
+                 Delete MultiClusterZooKeeper {name}: the servers run on. Create it again with tls.quorum {encrypted}, and run `mczk \
+                 adopt {name} {id}`"
+            )
+        } else if !unselected.is_empty() {
             format!(
                 "Incarnation {id} has servers in clusters that spec.placement does not select: {}. Join them to Karmada, and \
-                 select them, so that their agents report",
+                 select them, so that their agents report. If one is lost for good, name it in the annotation {ABANDON_CLUSTERS}",
                 named(&unselected)
             )
         } else if all_reported && !unlisted.is_empty() {
@@ -172,6 +288,14 @@ impl Known<'_> {
         } else {
             self.restored(&message)
         })
+    }
+
+    /// Whether the servers of an adopted incarnation use TLS among themselves, if that is not what the object declares. Servers
+    /// with and without it do not reach each other, and agents dial as the object says.
+    fn other_encryption(&self) -> Option<bool> {
+        let list = newest_reported(&self.incarnation.id, &self.reports).filter(|_| self.is_adopting())?;
+        let encrypted = list.tls.is_some();
+        (encrypted != self.object.spec.tls.quorum).then_some(encrypted)
     }
 
     /// Why the operator changes nothing: an agent follows another incarnation, and by its list this one is over. The control
@@ -215,19 +339,13 @@ impl Known<'_> {
         }
     }
 
-    /// Ids of the voters in the configurations of the incarnation.
-    fn reported_voters(&self) -> impl Iterator<Item = i32> {
-        let statuses = self.reports.values().filter_map(|report| report.status.as_ref());
-        let current = statuses.filter(|status| status.may_be_of(&self.incarnation.id));
-        current.flat_map(|status| status.voting_members.iter().copied())
-    }
-
     /// Ids of voters in the configuration of the incarnation that no reported list names.
     fn unlisted_voters(&self) -> Vec<String> {
         let id = &self.incarnation.id;
         let listed: BTreeSet<i32> =
             reported_lists(id, &self.reports).flat_map(Ensemble::all_servers).map(|server| server.id).collect();
-        let unlisted: BTreeSet<i32> = self.reported_voters().filter(|voter| !listed.contains(voter)).collect();
+        let unlisted: BTreeSet<i32> =
+            reported_voters(id, &self.reports).filter(|voter| !listed.contains(voter)).collect();
         unlisted.iter().map(ToString::to_string).collect()
     }
 }

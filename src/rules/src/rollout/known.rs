@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::rollout::{
     certificates::Certificate,
-    cluster_selection::ClusterSelection,
+    cluster_selection::{ClusterSelection, Survey},
     incarnation,
     live::Live,
     objects,
@@ -23,7 +23,7 @@ use crate::rollout::{
     quorum::ReportedQuorum,
     recovery::{is_in_force, recover_records},
     report::{self, ClusterReport},
-    reported_list::{is_outdated, lists_ending, newest_reported},
+    reported_list::{clusters_of, is_outdated, lists_ending, newest_reported},
     stuck::{Stuck, stuck},
 };
 use mczk_api::{
@@ -77,7 +77,9 @@ pub struct Known<'a> {
     /// The certificates of the incarnations.
     pub certificates: &'a [Certificate],
     /// The incarnations that ended: those with a tombstone, and those that the user declares over.
-    pub tombstones: BTreeSet<String>,
+    pub ended: BTreeSet<String>,
+    /// Those with a tombstone.
+    pub(in crate::rollout) tombstones: &'a BTreeSet<String>,
     /// What the user says of incarnations that lived before the object.
     pub former_incarnations: FormerIncarnations<'a>,
     /// Image of servers whose template names none.
@@ -156,16 +158,23 @@ impl<'a> Known<'a> {
         let own = observed.overrides.as_deref().filter(|policy| !is_ending || is_ours(&policy.metadata, object));
         let content = own.map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
         let concerned = if is_ending { concerned(&content, &status) } else { BTreeSet::new() };
-        let ending = is_ending.then(|| Ending {
+        let mut ending = is_ending.then(|| Ending {
             selection: selection.clone().unwrap_or_else(|| selection_of(&concerned, object)),
             concerned,
             released: observed.policy.as_deref().is_some_and(|policy| is_released(policy, object)),
         });
-        let named = named(selection.as_ref(), &content, ending.as_ref());
-        let reports = report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named);
+        let reports_of = |ending: Option<&Ending>| {
+            let named = named(selection.as_ref(), &content, ending);
+            report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named)
+        };
+        let mut reports = reports_of(ending.as_ref());
         let former_incarnations = FormerIncarnations::of(object.annotations());
-        let tombstones = former_incarnations.ended(&observed.tombstones);
-        let incarnation = incarnation(observed, &status, &content, &reports, (&former_incarnations, &tombstones));
+        let ended = former_incarnations.ended(&observed.tombstones);
+        let incarnation = incarnation(observed, &status, &content, &reports, (&former_incarnations, &ended));
+        if let Some(ending) = &mut ending {
+            ending.concerned.extend(joined_since_backup(&incarnation.id, &content, &status, &reports));
+            reports = reports_of(Some(ending));
+        }
         // What a policy says of a former incarnation does not hold for the next one.
         let is_of_former = content.ensemble.incarnation.as_ref().is_some_and(|own| *own != incarnation.id);
         let mut overrides = if incarnation.is_next || is_of_former { Overrides::default() } else { content };
@@ -191,7 +200,8 @@ impl<'a> Known<'a> {
             works: &observed.works,
             clusters: &observed.clusters,
             certificates: &observed.certificates,
-            tombstones,
+            ended,
+            tombstones: &observed.tombstones,
             former_incarnations,
             server_image: &observed.server_image,
             asked: observed.asked,
@@ -255,10 +265,24 @@ fn concerned(content: &Overrides, status: &MultiClusterZooKeeperStatus) -> BTree
     content.cluster_specs.keys().chain(listed).chain(recorded.map(|cluster| &cluster.name)).cloned().collect()
 }
 
+/// The clusters of a reported server list that is newer than what OverridePolicy and status know: the control plane was restored
+/// from an older copy, and knows nothing of clusters that joined since.
+fn joined_since_backup(
+    incarnation: &str,
+    content: &Overrides,
+    status: &MultiClusterZooKeeperStatus,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> BTreeSet<String> {
+    let in_status = status.ensemble.as_ref().filter(|ensemble| ensemble.incarnation == incarnation);
+    let known = content.ensemble.epoch.max(in_status.map(|ensemble| ensemble.epoch));
+    let newer = newest_reported(incarnation, reports).filter(|list| list.epoch > known);
+    newer.map(|list| clusters_of([list], incarnation, reports)).unwrap_or_default()
+}
+
 fn selection_of(concerned: &BTreeSet<String>, object: &MultiClusterZooKeeper) -> ClusterSelection {
     let clusters: Vec<(String, i32)> = concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
     let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
-    ClusterSelection { hash: String::new(), placement, divided: false, surveys: false }
+    ClusterSelection { hash: String::new(), placement, divided: false, survey: Survey::Pending }
 }
 
 fn is_released(policy: &PropagationPolicy, object: &MultiClusterZooKeeper) -> bool {
@@ -284,7 +308,7 @@ fn incarnation(
     status: &MultiClusterZooKeeperStatus,
     policy: &Overrides,
     reports: &BTreeMap<String, ClusterReport>,
-    (former_incarnations, tombstones): (&FormerIncarnations<'_>, &BTreeSet<String>),
+    (former_incarnations, ended): (&FormerIncarnations<'_>, &BTreeSet<String>),
 ) -> Incarnation {
     let in_status = status.ensemble.as_ref().filter(|ensemble| !ensemble.incarnation.is_empty());
     let known = policy.ensemble.incarnation.as_ref().or_else(|| Some(&in_status?.incarnation));
@@ -294,18 +318,20 @@ fn incarnation(
     let formed = formed_in_status
         || (policy.ensemble.incarnation.is_some() && !phase.is_bootstrap())
         || phase == EnsemblePhase::Formed;
-    let is_ending = observed.object.metadata.deletion_timestamp.is_some() && known.is_some();
+    let is_deleted = observed.object.metadata.deletion_timestamp.is_some();
+    let is_ending = is_deleted && known.is_some();
     let uid = observed.object.uid().unwrap_or_default();
     let recorded = known.map(String::as_str);
     let is_listed = policy.ensemble.incarnation.is_some() || formed_in_status;
+    // The end of an object that waits for an adoption is no end of the former incarnation.
     let may_adopt = |id: &str| {
         let is_over = || recorded.is_some_and(|own| lists_ending(own, reports).any(|(_, ends)| ends == id));
-        (!is_listed || is_over()) && !is_ending && !tombstones.contains(id)
+        (!is_listed || is_over()) && !is_deleted && !ended.contains(id)
     };
     if let Some(id) = former_incarnations.adopted.filter(|id| may_adopt(id)) {
         return Incarnation { recorded: false, is_next: false, id: id.to_owned(), formed: false };
     }
-    let id = incarnation::current(&uid, recorded, formed || is_ending, tombstones, reports.values());
+    let id = incarnation::current(&uid, recorded, formed || is_ending, ended, reports.values());
     Incarnation { recorded: known.is_some(), is_next: known.is_some_and(|known| *known != id), id, formed }
 }
 
@@ -339,8 +365,10 @@ impl Known<'_> {
         let has_list = !self.overrides.ensemble.servers.is_empty();
         let known = [has_list.then_some(self.is_outdated), self.status_ensemble().map(in_status)];
         let known: Vec<bool> = known.into_iter().flatten().collect();
-        // No incarnation is reported before the control plane knows it.
-        let next_lives = self.incarnation.is_next && self.reported_list.is_some();
+        // No incarnation is reported before the control plane knows it. A first pass leaves nothing of the former one.
+        let is_unknown = known.is_empty() && !self.is_adopting();
+        let is_later = |list: &Ensemble| self.incarnation.is_next || is_unknown && !list.former_incarnations.is_empty();
+        let next_lives = self.reported_list.as_ref().is_some_and(is_later);
         next_lives || !known.is_empty() && known.iter().all(|is_outdated| *is_outdated)
     }
 
@@ -352,7 +380,7 @@ impl Known<'_> {
     /// The incarnation in which the object waited before its user let it continue a former one. It never had a server.
     pub(in crate::rollout) fn before_adoption(&self) -> Option<String> {
         let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
-        let waited = self.former_incarnations.adopted.map(|_| incarnation::first(uid, &self.tombstones));
+        let waited = self.former_incarnations.adopted.map(|_| incarnation::first(uid, &self.ended));
         waited.filter(|waited| *waited != self.incarnation.id)
     }
 
@@ -399,10 +427,11 @@ impl Known<'_> {
         network.and_then(|network| network.preflight).unwrap_or_default() == PreflightMode::Required
     }
 
-    /// S6: true if no record is deploying, or the one that is cannot finish or is of an older copy of the control plane.
-    /// Only then selection and template change.
+    /// S6: true if no record is deploying, or the one that is cannot finish, is of an older copy of the control plane, or was
+    /// recovered during a survey, which rolls none out. Only then selection and template change.
     pub(in crate::rollout) fn record_allows_change(&self) -> bool {
-        let is_over = self.stuck.is_some() || self.incarnation.is_next || self.is_restored();
+        let surveys = self.selection.as_ref().is_some_and(|selection| selection.survey == Survey::Open);
+        let is_over = self.stuck.is_some() || self.incarnation.is_next || self.is_restored() || surveys;
         !self.is_deploying() || is_over || broken!(TemplateDuringRecord)
     }
 

@@ -4,9 +4,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::rollout::{known::Known, quorum::ReportedQuorum, report::ClusterReport};
+use crate::rollout::{
+    certificates::in_use,
+    known::Known,
+    quorum::ReportedQuorum,
+    report::{ClusterReport, last_reports},
+};
 use mczk_api::{
     contract::{
+        certificate_names::Holds,
         conditions::{ConditionOwner, ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
     },
@@ -25,9 +31,10 @@ pub struct Measures {
     pub voters: Option<VoterMeasures>,
     /// The current record; `None` while the ensemble is being deleted.
     pub record: Option<RecordMeasures>,
-    /// End of the validity of the identity of the quorum in use.
+    /// End of the validity of the identity of the quorum that ends first: of the server list, and of those that servers have
+    /// loaded by the last report of their cluster.
     pub identity_not_after: Option<Timestamp>,
-    /// End of the validity of the trusted authority of the quorum that ends first.
+    /// End of the validity of the trusted authority of the quorum that ends first, of the same ones.
     pub authority_not_after: Option<Timestamp>,
 }
 
@@ -69,17 +76,22 @@ impl Measures {
             return Self { conditions, ..Self::default() };
         }
         let reports = &known.reports;
-        let not_after = |name: &String| {
-            known.certificates.iter().find(|certificate| &certificate.name == name).map(|found| found.not_after)
+        let has_servers = |name: &str| {
+            status.clusters.iter().any(|c| c.name == name && !(c.voters.is_empty() && c.observers.is_empty()))
         };
-        let tls = status.ensemble.as_ref().and_then(|ensemble| ensemble.tls.as_ref());
+        let listed = status.ensemble.as_ref().and_then(|ensemble| ensemble.tls.as_ref());
+        let used = in_use(listed, last_reports(reports, has_servers));
+        let not_after = |holds: Holds| {
+            let used = known.certificates.iter().filter(|secret| used.contains_key(secret.name.as_str()));
+            used.filter(|secret| secret.holds == holds).map(|secret| secret.not_after).min()
+        };
         Self {
             conditions,
             cluster_conditions: cluster_conditions(reports),
             voters: VoterMeasures::of(status, reports),
             record: status.records.last().map(RecordMeasures::of),
-            identity_not_after: tls.and_then(|tls| not_after(&tls.identity)),
-            authority_not_after: tls.and_then(|tls| tls.trust.iter().filter_map(not_after).min()),
+            identity_not_after: not_after(Holds::Identity),
+            authority_not_after: not_after(Holds::Trust),
         }
     }
 

@@ -10,12 +10,13 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use crate::rollout::{override_rules, report::ClusterReport};
 use mczk_api::{
-    contract::labels::APPLY_AGAIN,
-    karmada::{ResourceSelector, policy::OverridePolicySpec},
+    contract::{cause::Cause, conditions::Reason, labels::APPLY_AGAIN},
+    karmada::{ResourceSelector, policy::OverridePolicySpec, work::NAMESPACE_PREFIX},
     tls::EnsembleTls,
 };
 
@@ -44,6 +45,18 @@ impl MissingSecrets {
         missing
     }
 
+    /// The clusters, the Secrets, and where Karmada says what refuses them. `None` if no cluster misses any.
+    pub(super) fn describe(&self, namespace: &str) -> Option<Cause> {
+        let (first, list) =
+            (self.clusters.first()?, |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(", "));
+        let message = format!(
+            "Certificates of the quorum have not reached cluster {}: Secret {} in namespace {namespace}. Servers there keep their former ones until these expire. The Works of the Secrets say what refuses them: kubectl --namespace {NAMESPACE_PREFIX}{first} get works -o yaml",
+            list(&self.clusters),
+            list(&self.names),
+        );
+        Some(Cause::new(Reason::CertificatesMissing, message))
+    }
+
     /// True if no cluster misses any.
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -62,9 +75,11 @@ impl MissingSecrets {
         };
         let time = live.and_then(|live| live.pointer("/overrideRules/0/overriders/plaintext/0/value"));
         let last: Option<Timestamp> = time.and_then(Value::as_str).and_then(|time| time.parse().ok());
+        // Karmada adds fields of its own.
+        let live = live.and_then(|live| OverridePolicySpec::deserialize(live).ok());
         // A time ahead is that of a wrong clock.
         let is_recent = |last: &Timestamp| {
-            *last <= now && now.duration_since(*last).unsigned_abs() < INTERVAL && live == Some(&json!(at(*last)))
+            *last <= now && now.duration_since(*last).unsigned_abs() < INTERVAL && live == Some(at(*last))
         };
         Some(at(last.filter(is_recent).unwrap_or(now)))
     }
@@ -73,6 +88,8 @@ impl MissingSecrets {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use mczk_api::zookeeper::ZooKeeperStatus;
 
@@ -106,6 +123,18 @@ mod tests {
         assert_ne!(at(&second, 0), second, "the clock was ahead");
         let more = MissingSecrets::of(&BTreeMap::from([report("m1", &["a", "b"], true)]), Some(&listed()));
         assert_ne!(json!(more.policy("n", Some(&first), after(1)).unwrap()), first, "another Secret is missing");
+    }
+
+    /// Seen in Karmada 1.18: its webhook adds an empty field, and the operator wrote seven times a second.
+    #[test]
+    fn a_field_that_karmada_adds_is_no_change() {
+        let missing = MissingSecrets::of(&BTreeMap::from([report("m1", &["a"], true)]), Some(&listed()));
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = missing.policy("n", None, start).unwrap();
+        let mut live = json!(first);
+        live.as_object_mut().unwrap().insert("overriders".to_owned(), json!({}));
+        let after = start.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(59)).unwrap();
+        assert_eq!(missing.policy("n", Some(&live), after), Some(first));
     }
 
     #[test]

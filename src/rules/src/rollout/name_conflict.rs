@@ -34,11 +34,12 @@ pub(super) fn conflict_at_the_end(known: &Known<'_>) -> Option<Cause> {
 /// What the user has to do about foreign objects; `None` if there are none.
 fn conflict(known: &Known<'_>, foreign: &[String]) -> Option<Cause> {
     let is_ending = known.ending.is_some();
-    let or_else = if is_ending { "" } else { ", or declare the ensemble under another name" };
+    let or_else =
+        if is_ending { "" } else { ". Declare the ensemble under another name only if no servers of this name run" };
     (!foreign.is_empty()).then(|| Cause {
         reason: Reason::NameConflict,
         message: format!(
-            "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete or rename it{or_else}",
+            "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete it only if nothing else needs it{or_else}",
             foreign.join(", "),
             known.namespace
         ),

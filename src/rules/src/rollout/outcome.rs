@@ -76,7 +76,8 @@ pub struct Plan {
     pub protect_binding: Option<bool>,
     /// The time of a request that asks Karmada to schedule the binding again.
     pub reschedule: Option<Timestamp>,
-    /// The next Secret of the quorum's certificates. The operator writes it before everything but the status.
+    /// The next Secret of the quorum's certificates. The operator writes it before the template if there is none yet, and else last:
+    /// a Secret that cannot be created must not stop a rollout.
     pub certificate: Option<Make>,
     /// The end of an incarnation, for clusters that do not know of it yet. The operator writes it before everything but the
     /// status.
@@ -120,7 +121,6 @@ impl Plan {
 pub(super) struct Decision {
     pub(super) steps: Steps,
     pub(super) finalizer: Finalizer,
-    /// The next status.
     pub(super) status: NextStatus,
     /// What the operator wants of its objects.
     pub(super) objects: Objects,
@@ -152,12 +152,11 @@ impl Decision {
     }
 }
 
-/// The next status.
 pub(super) enum NextStatus {
     /// As it is.
     Same,
     /// As it is, with the conditions that explain why the operator decides nothing else.
-    Failed,
+    Undecided,
     /// The same while the object is being deleted, with what its step waits for.
     Deleting(Cause),
     /// All of it, from this state.
@@ -204,7 +203,6 @@ impl Default for Objects {
 
 /// The content of an OverridePolicy.
 pub(super) struct Content {
-    /// The spec.
     pub(super) spec: OverridePolicySpec,
     /// The records that it mirrors.
     pub(super) records: Vec<Record>,

@@ -13,7 +13,8 @@ use mczk_api::{
 pub struct ReportedQuorum {
     /// True if a quorum ever formed.
     pub formed: bool,
-    /// Ids of the voters in ZooKeeper's own configuration; empty if no cluster read it through a quorum.
+    /// Ids of the voters in ZooKeeper's own configuration; empty if no fresh report shows one that was read through a quorum. If one
+    /// does, a quorum serves, even if not all of its voters are visible.
     pub voters: BTreeSet<i32>,
     /// Ids of the voters that serve.
     pub serving: BTreeSet<i32>,
@@ -21,8 +22,6 @@ pub struct ReportedQuorum {
     pub epoch: Option<i64>,
     /// Id of the leader.
     pub leader: Option<i32>,
-    /// True if a fresh report shows a configuration that was read through a quorum. A quorum serves then, even if not all of its voters are visible.
-    pub(crate) read_through_quorum: bool,
 }
 
 impl ReportedQuorum {
@@ -55,7 +54,6 @@ impl ReportedQuorum {
             leader: newest.and_then(|status| status.leader),
             // Each agent reads the configuration after the epoch is published, and the newest configuration is the last.
             epoch: configurations().filter_map(|s| s.published_epoch).filter(|epoch| *epoch < MAX_EPOCH).max(),
-            read_through_quorum: newest.is_some(),
             serving: serving.collect(),
             voters,
         }

@@ -101,7 +101,7 @@ pub(crate) fn step(inputs: &RebootstrapInputs<'_>) -> Step {
         return Step::Abandon(waits("No server of the first server list has accepted anything: the incarnation ends"));
     }
     Step::Wait(waits(&format!(
-        "The servers of the first server list are suspended, to start a new incarnation with another list. Waiting until these clusters report that none of their servers has accepted anything: {}. Abandon a cluster that never comes back with the annotation {ABANDON_CLUSTERS}",
+        "The servers of the first server list are suspended, to start a new incarnation with another list. Waiting until these clusters report that none of their servers has accepted anything: {}. Abandon a cluster with the annotation {ABANDON_CLUSTERS} only if it is lost for good, with its volumes: the operator does not ask it",
         unconfirmed.join(", ")
     )))
 }
@@ -141,7 +141,7 @@ fn confirm_unused(name: &str, inputs: &RebootstrapInputs<'_>) -> Result<(), Stri
     if !report.reachable {
         return Err(ClusterReport::absence(Some(report)).message);
     }
-    let status = report.status.as_ref().filter(|_| report.fresh()).ok_or("has not reported")?;
+    let status = report.fresh_status().ok_or("has not reported")?;
     let list = inputs.list;
     let reported = status.ensemble.as_ref();
     let is_of_incarnation = reported.is_some_and(|reported| reported.incarnation == list.incarnation);
@@ -171,7 +171,8 @@ fn servers_are_unused(cluster: &str, status: &ZooKeeperStatus, list: &Ensemble) 
     if let Some(server) = status.servers.iter().find(|server| !is_unused(server)) {
         return Err(format!("server {} is not suspended", server.id));
     }
-    match status.first_starts.iter().find(|first| !is_where_it_began(first, &status.servers)) {
+    let mut begun = status.first_starts.iter().filter(|first| !first.is_unused(list));
+    match begun.find(|first| !is_where_it_began(first, &status.servers)) {
         Some(first) => Err(format!("server {} may have voted with a volume that it does not have any more", first.id)),
         None => Ok(()),
     }
@@ -296,7 +297,7 @@ mod tests {
     #[case::one_without_a_spec_but_with_a_server(vec![suspended(1), suspended(2), report(3, true, server(3, "looking", 0))], Some("m3 (server 3 is not suspended)"))]
     #[case::one_runs(vec![suspended(1), report(2, true, server(2, "looking", 0))], Some("m2 (server 2 is not suspended)"))]
     #[case::one_accepted(vec![suspended(1), report(2, true, server(2, "suspended", 1))], Some("m2 (server 2 is not suspended)"))]
-    #[case::one_unreachable(vec![suspended(1), report(2, false, server(2, "suspended", 0))], Some("m2 (not Ready in Karmada)"))]
+    #[case::one_unreachable(vec![suspended(1), report(2, false, server(2, "suspended", 0))], Some("m2 (not Ready in Karmada, or without a Ready node)"))]
     #[case::one_without_a_report(vec![suspended(1), report(2, true, Value::Null)], Some("m2 (has not reported)"))]
     #[case::one_that_is_gone(vec![suspended(1)], Some("m2 (no longer has the object)"))]
     #[case::one_with_no_server_yet(vec![suspended(1), report(2, true, json!({ "observedSpecHash": "p", "servers": [] }))], Some("m2 (does not report server 2)"))]

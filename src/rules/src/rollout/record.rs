@@ -21,7 +21,7 @@ pub enum Start {
     NewGeneration,
     /// The template is newer than the last record, which cannot finish.
     Superseded,
-    /// The schedule or a cluster spec differs from the last record, which is done.
+    /// The schedule or a cluster spec differs from the last record, which is done or lacks a cluster that joins.
     Rescheduled,
     /// The schedule has lost a cluster that the last record has not completed.
     ClusterGone,
@@ -42,6 +42,8 @@ pub struct RecordInputs<'a> {
     pub changes: bool,
     /// True if the last record cannot finish, or a cluster that it completed has to change again.
     pub stuck: bool,
+    /// True if the last record lacks a cluster that joins: what the record waits for may need its voters.
+    pub joins: bool,
 }
 
 /// Whether a new record starts.
@@ -61,7 +63,13 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
         RecordStatus::Deploying => {
             let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
             let has_left = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
-            if has_left { Start::ClusterGone } else { Start::Continue }
+            if has_left {
+                Start::ClusterGone
+            } else if inputs.joins {
+                Start::Rescheduled
+            } else {
+                Start::Continue
+            }
         }
     }
 }

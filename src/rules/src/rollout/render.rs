@@ -87,7 +87,7 @@ pub(crate) fn revision(
 
 /// True if the live template differs from the wanted one only by additional dependencies.
 #[must_use]
-pub(super) fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
+pub(super) fn has_only_extra_dependencies(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
     wanted.dependencies.iter().all(|dependency| live.dependencies.contains(dependency))
         && ZooKeeperSpec { dependencies: wanted.dependencies.clone(), ..live.clone() } == *wanted
 }

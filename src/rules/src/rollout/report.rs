@@ -39,6 +39,20 @@ impl ClusterReport {
         self.reachable && self.applied && self.status.is_some()
     }
 
+    /// The report of the agent, if the operator may rely on it (S8).
+    #[must_use]
+    pub(crate) fn fresh_status(&self) -> Option<&ZooKeeperStatus> {
+        self.status.as_ref().filter(|_| self.fresh())
+    }
+
+    /// Why Karmada has not applied the object, if it says so.
+    #[must_use]
+    pub(crate) fn refusal(&self) -> Option<Cause> {
+        let why = self.apply_error.as_ref().filter(|_| !self.applied)?;
+        let message = format!("Karmada could not apply the object in cluster {}: {why}", self.cluster);
+        Some(Cause::new(Reason::NotApplied, message))
+    }
+
     /// Why the cluster is not reachable. The message continues "the cluster is".
     #[must_use]
     pub(crate) fn absence(report: Option<&Self>) -> Cause {
@@ -47,7 +61,7 @@ impl ClusterReport {
                 Reason::OtherClusterReported,
                 format!("not the cluster that reported, with id {reported} in its report and {now} in Karmada"),
             ),
-            None => Cause::new(Reason::ClusterUnreachable, "not Ready in Karmada"),
+            None => Cause::new(Reason::ClusterUnreachable, "not Ready in Karmada, or without a Ready node"),
         }
     }
 
@@ -55,12 +69,22 @@ impl ClusterReport {
     /// do not compare.
     #[must_use]
     pub(super) fn has_decommissioned(&self, list: &Ensemble) -> bool {
-        let Some(status) = self.status.as_ref().filter(|_| self.fresh()) else { return false };
+        let Some(status) = self.fresh_status() else { return false };
         let reported = status.ensemble.as_ref();
         reported.is_some_and(|reported| reported.incarnation == list.incarnation)
             && status.epoch() >= list.epoch
             && find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some()
     }
+}
+
+/// The reports on which the operator may rely, and the last one of each other cluster with servers. Stale reports serve for what
+/// happens whether Karmada reaches a cluster or not.
+pub(super) fn last_reports(
+    reports: &BTreeMap<String, ClusterReport>,
+    has_servers: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = &ClusterReport> {
+    let is_own = |report: &ClusterReport| report.status.is_some() && report.other_cluster.is_none();
+    reports.values().filter(move |report| report.fresh() || is_own(report) && has_servers(&report.cluster))
 }
 
 /// The reports of all named clusters, and of all that have a Work of the template.

@@ -41,6 +41,29 @@ pub(super) fn newest_reported<'a>(
     reported_lists(incarnation, reports).max_by_key(|list| list.epoch)
 }
 
+/// The clusters in which these lists of an incarnation name servers. A leaving voter counts while ZooKeeper's configuration has it.
+pub(super) fn clusters_of<'a>(
+    lists: impl IntoIterator<Item = &'a Ensemble>,
+    incarnation: &str,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> BTreeSet<String> {
+    let voting: BTreeSet<i32> = reported_voters(incarnation, reports).collect();
+    let votes = |server: &&Server| voting.is_empty() || voting.contains(&server.id);
+    let servers = |list: &'a Ensemble| list.servers.iter().chain(list.leaving.iter().filter(votes));
+    lists.into_iter().flat_map(servers).map(|server| server.cluster.clone()).collect()
+}
+
+/// Ids of the voters in the configurations of an incarnation.
+pub(super) fn reported_voters(
+    incarnation: &str,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> impl Iterator<Item = i32> {
+    let statuses = reports.values().filter_map(|report| report.status.as_ref());
+    statuses
+        .filter(move |status| status.may_be_of(incarnation))
+        .flat_map(|status| status.voting_members.iter().copied())
+}
+
 /// True if a cluster reports a newer server list than the one of this epoch and hash, or another list of its epoch: an older
 /// copy of the control plane was restored.
 #[must_use]

@@ -11,7 +11,11 @@ const CHANGES: [(&str, &str); 11] = [
         "spec.placement.clusterTolerations, or spec.taints of the Cluster and its ClusterTaintPolicy",
     ),
     ("placement cluster affinity", "spec.placement.clusterAffinity, or labels and names of the Clusters"),
-    ("did not have the API resource", "the definitions in the member clusters: run mczk register"),
+    (
+        "did not have the API resource",
+        "the definitions in the member clusters: run `mczk install` of this version again, or `mczk register --only \
+         crds,propagation`",
+    ),
     (
         "in the process of eviction",
         "nothing: wait until Karmada has evicted, and wait longer if a NoExecute taint stays",

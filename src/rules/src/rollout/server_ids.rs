@@ -18,8 +18,8 @@ const MAX_HOST: usize = 253;
 /// Why the operator cannot make a server list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AllocationError {
-    /// A configuration, server list or volume knows every id.
-    #[error("All {MAX_ID} server ids are in use: delete volumes of former servers, or declare fewer servers")]
+    /// A configuration, server list or server knows every id. Volumes without a server take none.
+    #[error("All {MAX_ID} server ids are in use: declare fewer servers")]
     NoFreeId,
     /// No API server accepts the name of a server.
     #[error(
@@ -33,7 +33,7 @@ pub(crate) enum AllocationError {
 
 /// The servers of a schedule.
 ///
-/// Existing servers keep their ids. A new server gets an id that no configuration, server list or volume knows; ids that
+/// Existing servers keep their ids. A new server gets an id that no configuration, server list or server knows; ids that
 /// were never used come first.
 ///
 /// # Errors
@@ -58,7 +58,9 @@ pub(super) fn allocate(
             Some(server) => server.id,
             None => ids.next()?,
         };
-        let host = naming.host(cluster, role, ordinal);
+        // A server that runs keeps its name, whatever the declaration says now: nothing gives it another one.
+        let known = existing.filter(|server| !server.host.is_empty());
+        let host = known.map_or_else(|| naming.host(cluster, role, ordinal), |server| server.host.clone());
         if host.len() > MAX_HOST {
             return Err(AllocationError::HostTooLong(host));
         }
@@ -83,8 +85,7 @@ fn places<'a>(schedule: &'a [Scheduled], observers: &'a [Observers]) -> Vec<(&'a
 /// Ids of listed servers that lost their volume. Only the agent of a server's own cluster can report that.
 fn ids_without_volume(current: &[Server], reports: &BTreeMap<String, ClusterReport>) -> BTreeSet<i32> {
     let lost = |server: &&Server| {
-        let report = reports.get(&server.cluster).filter(|report| report.fresh());
-        let status = report.and_then(|report| report.status.as_ref());
+        let status = reports.get(&server.cluster).and_then(ClusterReport::fresh_status);
         status.is_some_and(|s| s.servers.iter().any(|reported| reported.id == server.id && reported.lost))
     };
     current.iter().filter(lost).map(|server| server.id).collect()

@@ -44,8 +44,9 @@ type Writes = BTreeMap<String, ObjectWrite<Value>>;
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
 ///
 /// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
-/// `owned` are the clusters in which Karmada may overwrite them. An incarnation that has not begun has no name in member
-/// clusters: they would keep its export if the ensemble continues a former one instead.
+/// `owned` are the clusters in which Karmada may overwrite them. An incarnation that has not begun exports
+/// nothing: clusters would keep its name if the ensemble continues a former one instead, and if its object is deleted, Karmada
+/// would delete the exports of the former one.
 pub(super) fn services(
     known: &Known<'_>,
     naming: &Naming<'_>,
@@ -59,8 +60,9 @@ pub(super) fn services(
     let uid = known.object.uid().unwrap_or_default();
     let others = incarnation::neighbours(&uid, naming.incarnation).into_iter().chain(known.before_adoption());
     let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
-    let exported = [Some(naming.name.to_owned()), begins.then(|| naming.service())];
-    wanted.extend(exports(known, exported.into_iter().flatten().collect(), may_overwrite));
+    if begins {
+        wanted.extend(exports(known, [naming.name.to_owned(), naming.service()], may_overwrite));
+    }
     wanted.extend(import(known, naming.name));
     wanted.extend(override_policy(known, policy, again));
     wanted
@@ -76,7 +78,7 @@ fn override_policy(known: &Known<'_>, name: String, spec: Option<OverridePolicyS
     }
 }
 
-fn exports(known: &Known<'_>, names: Vec<String>, may_overwrite: Option<OverrideRule>) -> Writes {
+fn exports(known: &Known<'_>, names: [String; 2], may_overwrite: Option<OverrideRule>) -> Writes {
     let namespace = || known.object.namespace();
     let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
     let spec = may_overwrite.map(|rule| OverridePolicySpec {

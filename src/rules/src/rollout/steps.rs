@@ -10,7 +10,7 @@ described! {
     /// A step of the plan: what has to hold before the rollout moves on.
     ///
     /// The steps stand in the order in which they explain an ensemble: the first one that is not done gives
-    /// `Progressing` its reason.
+    /// `Progressing` its reason, except `Template`, whose message is appended.
     PlanStep;
 
     /// The last plan was carried out.
@@ -70,9 +70,9 @@ described! {
 pub enum StepReport {
     /// The step holds nothing up.
     Done,
-    /// The step waits, and continues without the user.
+    /// The step waits: it continues once its cause is gone, which may need the user.
     Waits(Cause),
-    /// The step needs the user.
+    /// The step waits for the user: `Ready` has the reason too.
     Needs(Cause),
 }
 

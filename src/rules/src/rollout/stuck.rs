@@ -89,8 +89,8 @@ fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &
     let report = reports.get(cluster)?;
     let hash = overrides.cluster_specs.get(cluster)?.spec_hash.as_ref()?;
     let stuck = |reason, message| Some(Stuck { cluster: cluster.to_owned(), why: Cause { reason, message } });
-    if let Some(why) = report.apply_error.as_ref().filter(|_| !report.applied) {
-        return stuck(Reason::NotApplied, format!("Karmada could not apply the object in cluster {cluster}: {why}"));
+    if let Some(why) = report.refusal() {
+        return Some(Stuck { cluster: cluster.to_owned(), why });
     }
     let status = report.status.as_ref()?;
     if status.completed_spec_hash.as_ref() == Some(hash) {

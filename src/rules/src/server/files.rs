@@ -147,13 +147,14 @@ impl Files {
     }
 
     /// What the files hold of the transactions up to `committed`. A quorum has committed these, so no later leader takes them
-    /// back. Later ones it may. What the files have lost since `before` stays in the result until a snapshot has it.
+    /// back. Later ones it may. What the files have lost since `before` stays in the result until a snapshot has it, and
+    /// everything stays while it is unknown what is committed.
     #[must_use]
-    pub fn held(&self, before: &Held, committed: i64, applied: i64) -> Held {
+    pub fn held(&self, before: &Held, committed: Option<i64>, applied: i64) -> Held {
         let applied = before.applied.max(applied);
-        if self.lost(before).is_some() {
+        let Some(committed) = committed.filter(|_| self.lost(before).is_none()) else {
             return Held { applied, ..before.clone() };
-        }
+        };
         let snapshots = self.snapshots.iter().filter(|snapshot| snapshot.complete && snapshot.zxid <= committed);
         let logs = self.logs.iter().filter(|log| log.begin <= committed);
         Held {
@@ -273,18 +274,19 @@ mod tests {
         #[case] later_logs: &str,
         #[case] expected: Option<&str>,
     ) {
-        let held = files(snapshots, logs).held(&Held::default(), i64::MAX, 0);
+        let held = files(snapshots, logs).held(&Held::default(), Some(i64::MAX), 0);
         let later = files(later_snapshots, later_logs);
         assert_eq!(later.lost(&held), expected.map(zxid));
         // What a server has lost stays lost while it runs.
-        assert_eq!(later.lost(&later.held(&held, i64::MAX, 0)), expected.map(zxid));
+        assert_eq!(later.lost(&later.held(&held, Some(i64::MAX), 0)), expected.map(zxid));
+        assert_eq!(later.lost(&later.held(&held, None, 0)), expected.map(zxid), "what is committed is unknown");
     }
 
     /// `ZooKeeper` goes on writing to a log that a user has deleted.
     #[test]
     fn transactions_that_were_applied_long_ago_must_be_in_the_files() {
         let (now, applied) = (files("1.2", "1.1 1.2 1.3"), zxid("1.5"));
-        let held = now.held(&Held::default(), applied, applied);
+        let held = now.held(&Held::default(), Some(applied), applied);
         assert_eq!(now.lost(&held), Some(zxid("1.4")));
         let after_a_snapshot = files("1.2 1.5", "1.1 1.2 1.3");
         assert_eq!(after_a_snapshot.lost(&held), None);
@@ -293,7 +295,7 @@ mod tests {
     /// Another leader may take back what no quorum has committed.
     #[test]
     fn what_a_quorum_has_not_committed_does_not_count() {
-        let held = files("1.2 1.5", "1.1 1.2 | 1.3 1.4 1.5 | 1.6").held(&Held::default(), zxid("1.4"), 0);
+        let held = files("1.2 1.5", "1.1 1.2 | 1.3 1.4 1.5 | 1.6").held(&Held::default(), Some(zxid("1.4")), 0);
         let logs = vec![(zxid("1.1"), zxid("1.2")), (zxid("1.3"), zxid("1.4"))];
         assert_eq!(held, Held { snapshot: zxid("1.2"), logs, applied: 0 });
     }

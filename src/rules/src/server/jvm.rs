@@ -21,7 +21,8 @@ pub const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
 /// answer. `ZooKeeper` tries again by itself.
 pub const ONE_ATTEMPT: &str = "timeout:1 attempts:1";
 
-/// Log configuration for an image without one: `ZooKeeper` logs to standard output.
+/// Log configuration, whatever the image has: from these lines the parent process learns that a write failed, and another layout
+/// would hide it.
 pub const LOGBACK: &str = r"<configuration>
   <appender name='CONSOLE' class='ch.qos.logback.core.ConsoleAppender'>
     <encoder><pattern>%d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m%n</pattern></encoder>
@@ -32,6 +33,9 @@ pub const LOGBACK: &str = r"<configuration>
 
 /// Lets `ZooKeeper` start with logs alone.
 pub const BEGIN_WITH_LOG: &str = "-Dzookeeper.snapshot.trust.empty=true";
+
+/// How flags of the size of the heap begin: of two of them, the last one counts.
+const SETS_HEAP: [&str; 4] = ["-Xmx", "-mx", "-XX:MaxHeapSize", "-XX:MaxRAM"];
 
 /// The heap in bytes for a memory limit. A quarter of the limit, at least 256 MiB, remains for the rest of the virtual
 /// machine. The heap has at least 64 MiB.
@@ -51,7 +55,7 @@ pub fn jvm_flags(paths: &Paths, config: &ServerConfig) -> Result<Vec<String>, In
     if let Some(limit) = config.zoo_cfg.iter().find(|entry| entry.name == MAX_BUFFER) {
         flags.push(format!("-D{MAX_BUFFER}={}", limit.value.trim()));
     }
-    let sets_heap = |flag: &String| flag.starts_with("-Xmx") || flag.starts_with("-XX:MaxRAMPercentage");
+    let sets_heap = |flag: &String| SETS_HEAP.iter().any(|prefix| flag.starts_with(prefix));
     if let Some(limit) = config.memory_limit
         && !flags.iter().any(sets_heap)
     {
@@ -59,6 +63,7 @@ pub fn jvm_flags(paths: &Paths, config: &ServerConfig) -> Result<Vec<String>, In
     }
     flags.push("-XX:+ExitOnOutOfMemoryError".to_owned());
     flags.push(format!("-Djava.security.properties={}", paths.security_properties().display()));
+    flags.push(format!("-Dlogback.configurationFile={}", paths.logback().display()));
     if let Some(hosts) = &paths.hosts {
         flags.push(format!("-Djdk.net.hosts.file={}", hosts.display()));
     }

@@ -77,7 +77,7 @@ impl Paths {
         self.scratch.join("java.security")
     }
 
-    /// Log configuration for an image without one.
+    /// `ZooKeeper`'s log configuration.
     #[must_use]
     pub fn logback(&self) -> PathBuf {
         self.scratch.join("logback.xml")

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::server::volume_age::VolumeAge;
+use crate::server::volume_age::{VolumeAge, returns};
 use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer},
@@ -94,6 +94,9 @@ pub struct Peers {
     pub accepted_epoch: i64,
     /// Ids of the servers that answered.
     pub answered: BTreeSet<i32>,
+    /// Ids of those that answered with an empty volume, and do not prove that they acknowledged nothing: they may have lost what
+    /// they knew.
+    pub forgetful: BTreeSet<i32>,
     /// Ids of those that certainly acknowledged nothing.
     pub acknowledged_nothing: BTreeSet<i32>,
     /// Highest generation of a server's volume that a server knows, by the server's id.
@@ -350,13 +353,15 @@ fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
     if let Some(again) = listed.and_then(|listed| bootstrap(listed, list, inputs, Some(stored), false)) {
         return again;
     }
-    let voters = newest_voters(stored, &inputs.peers);
+    let (voters, peers) = (newest_voters(stored, &inputs.peers), &inputs.peers);
+    let remembering = peers.answered.difference(&peers.forgetful).copied().collect();
+    let volume = (stored.id, stored.data);
     // After the bootstrap a server that never joined a quorum looks like a copy of its volume from before the first quorum.
     let never_joined = !stored.may_have_acknowledged() && !broken!(BelieveNeverJoined);
     // While a quorum serves, the server does not vote before it has copied the data of the leader.
     if (stored.may_have_acknowledged() || never_joined)
         && inputs.peers.configuration.is_none()
-        && let Some(why) = inputs.age.unconfirmed(stored.id, &voters, &inputs.peers.answered)
+        && let Some(why) = inputs.age.unproven(volume, &voters, &remembering, &peers.generations)
     {
         return Start::wait(why, Some(stored.id));
     }
@@ -460,7 +465,10 @@ fn why_may_have_voted(id: i32, list: &Ensemble, peers: &Peers) -> Option<String>
     let others: BTreeSet<i32> = voters.filter(|voter| *voter != id).collect();
     let why = format!("the agent has recorded another volume of server {id}, with which it may have voted");
     if others.is_empty() {
-        return Some(format!("{why}. No other voter can tell: bring that volume back, or declare the ensemble again"));
+        return Some(format!(
+            "{why}. No other voter can tell: bring that volume back. Only if it is lost for good, declare the ensemble \
+             again"
+        ));
     }
     let proofs = if broken!(BelieveAskers) { &peers.answered } else { &peers.acknowledged_nothing };
     let (proofs, answers) = (others.intersection(proofs).count(), others.intersection(&peers.answered).count());
@@ -497,9 +505,9 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
     let votes = living.voters().any(|voter| voter == listed.id);
     if votes && !own.is_some_and(|own| own.data) && !broken!(IgnoreLost) {
         let reason = format!(
-            "server {} has a vote, but its volume does not hold the data that it voted for: it must be removed and \
-             returns under a new id",
-            listed.id
+            "server {} has a vote, but its volume does not hold the data that it voted for. {}",
+            listed.id,
+            returns(listed.id)
         );
         return Start { lost: true, ..Start::refuse(reason, id) };
     }

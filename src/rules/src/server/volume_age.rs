@@ -92,8 +92,8 @@ impl VolumeAge {
     pub(super) fn unreadable(&self) -> Option<String> {
         let error = self.unreadable.as_ref().filter(|_| !broken!(BelieveUnreadable))?;
         Some(format!(
-            "the files on the volume cannot be read: {error}. Repair the disk. If it is broken and the other servers serve, \
-             replace the volume"
+            "the files on the volume cannot be read: {error}. Repair the disk. If it is broken and the other voters \
+             serve, replace the volume with mczk replace"
         ))
     }
 
@@ -114,28 +114,44 @@ impl VolumeAge {
         if let Some(own) = self.generation.filter(|own| known > *own && !broken!(BelieveOldVolume)) {
             return Some(format!(
                 "the volume went back in time: it has generation {own} of server {id}, but other servers know generation \
-                 {known}. It may lack acknowledged writes, so server {id} must be removed and returns under a new id"
+                 {known}. It may lack acknowledged writes. {}",
+                returns(id)
             ));
         }
         if let Some((before, after)) = self.gap().filter(|_| has_data) {
             return Some(format!(
                 "transactions are missing on the volume: its logs skip those between 0x{before:x} and 0x{after:x}, as after a \
-                 failed write. Server {id} must be removed and returns under a new id"
+                 failed write. {}",
+                returns(id)
             ));
         }
         let lost = self.lost().filter(|_| has_data)?;
         Some(format!(
-            "transactions are missing on the volume: its files held 0x{lost:x}, and no longer do. Server {id} must be removed \
-             and returns under a new id"
+            "transactions are missing on the volume: its files held 0x{lost:x}, and no longer do. {}",
+            returns(id)
         ))
     }
 
-    /// Why server `id` may not vote yet, if it may not: of the voters, too few have `answered`.
-    pub(super) fn unconfirmed(&self, id: i32, voters: &BTreeSet<i32>, answered: &BTreeSet<i32>) -> Option<String> {
+    /// Why server `id` may not vote yet with its volume, if it may not: of the voters, too few have answered that remember. Or
+    /// the server copied its data and has voted since, as the `generations` say that others know, but its volume does not know
+    /// that: it may be a copy.
+    pub(super) fn unproven(
+        &self,
+        (id, has_data): (i32, bool),
+        voters: &BTreeSet<i32>,
+        remembering: &BTreeSet<i32>,
+        generations: &BTreeMap<i32, i64>,
+    ) -> Option<String> {
         if self.confirmed || broken!(VoteUnconfirmed) {
             return None;
         }
-        let answered = voters.iter().filter(|voter| **voter == id || answered.contains(voter)).count();
+        if self.generation.is_none() && has_data && generations.get(&id).is_some_and(|known| *known > 0) {
+            return Some(format!(
+                "the volume may be a copy from the time when server {id} joined. The server starts while a quorum serves. \
+                 If none serves, bring the other voters back, or the newest volume of this server. Delete nothing"
+            ));
+        }
+        let answered = voters.iter().filter(|voter| **voter == id || remembering.contains(voter)).count();
         (answered < majority(voters.len())).then(|| {
             format!(
                 "the server asks the others if its volume is an old copy: {answered} of {} voters have answered, itself \
@@ -144,4 +160,13 @@ impl VolumeAge {
             )
         })
     }
+}
+
+/// What becomes of a server whose volume lacks what it acknowledged. A user has nothing to do. The volume may still hold what
+/// no other one does.
+pub(super) fn returns(id: i32) -> String {
+    format!(
+        "While a majority serves, the ensemble removes server {id}, which returns under a new id if it is still declared. \
+         Delete nothing"
+    )
 }

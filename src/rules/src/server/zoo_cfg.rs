@@ -83,12 +83,24 @@ impl CfgLines {
 /// Time in which a follower has to copy a snapshot: `initLimit` ticks, in seconds.
 #[must_use]
 pub(crate) fn copy_limit(settings: &[ZooCfgEntry]) -> f64 {
-    let number = |wanted: &str| {
-        let own = settings.iter().rev().find(|entry| entry.name == wanted).map(|entry| entry.value.trim());
-        let default = DEFAULTS.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
-        own.into_iter().chain(default).find_map(|value| value.parse::<f64>().ok()).unwrap_or(1.0)
-    };
+    let number = |wanted: &str| effective(settings, wanted).and_then(|value| value.parse::<f64>().ok()).unwrap_or(1.0);
     number("initLimit") * number("tickTime") / 1000.0
+}
+
+/// Longest round trip between servers that work, in milliseconds. The leader drops a follower that does not acknowledge a
+/// transaction within `syncLimit` ticks, and one that joins waits for each answer for `initLimit` ticks. `None` if a value is no
+/// number.
+#[must_use]
+pub(crate) fn round_trip_limit(settings: &[ZooCfgEntry]) -> Option<i64> {
+    let number = |wanted: &str| effective(settings, wanted)?.parse::<i64>().ok();
+    let ticks = number("syncLimit")?.min(number("initLimit")?);
+    Some(ticks.saturating_mul(number("tickTime")?))
+}
+
+/// The value with which a server runs, if a user or mczk sets one.
+pub(crate) fn effective<'a>(settings: &'a [ZooCfgEntry], wanted: &str) -> Option<&'a str> {
+    let own = settings.iter().rfind(|entry| entry.name == wanted).map(|entry| entry.value.trim());
+    own.or_else(|| DEFAULTS.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value))
 }
 
 /// The text of `zoo.cfg`. `dynamic` is the file of the dynamic configuration.
@@ -115,6 +127,9 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
         if name != settings::MAX_BUFFER {
             lines.set(name, value);
         }
+    }
+    if let Some(why) = settings::refusal_of_sessions(|name| effective(&config.zoo_cfg, name)) {
+        return Err(InvalidSetting::Setting("minSessionTimeout".to_owned(), why));
     }
     set_owned(&mut lines, paths, dynamic);
     if config.quorum_tls {

@@ -30,9 +30,9 @@ pub struct StepView {
 pub enum StepState {
     /// The step holds nothing up.
     Done,
-    /// The step waits, and continues without the user.
+    /// The step waits: it continues once its cause is gone, which may need the user.
     Waits,
-    /// The step needs the user.
+    /// The step waits for the user: `Ready` has the reason too.
     Needs,
 }
 

@@ -492,12 +492,12 @@ pub fn with_restart_inputs<T>(
     decide(restart::RestartInputs {
         revision: "new",
         servers: &servers,
-        expected: servers.len(),
-        listed: world.hashed[accepted(state, sight, cluster)].servers.len(),
+        expected_servers: servers.len(),
+        listed_voters: world.hashed[accepted(state, sight, cluster)].servers.len(),
         quorum: sight.quorum.as_ref(),
         formed: true,
-        synced_voters: sight.synced_voters().filter(|_| world.broken != Broken::BelieveStaleLeader),
-        kept: &ending.iter().map(|pod| (pod.as_str(), "its volume is being deleted")).collect(),
+        synced_voters: if world.broken == Broken::BelieveStaleLeader { Some(i32::MAX) } else { sight.synced_voters() },
+        pods_that_stay: &ending.iter().map(|pod| (pod.as_str(), "its volume is being deleted")).collect(),
         lock: sight.lock(),
         holder: &cluster.to_string(),
     })

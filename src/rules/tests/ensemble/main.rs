@@ -33,6 +33,10 @@ use rstest::rstest;
 use search::search;
 use state::{Agent, Faults, Layout, Lists, Place, SINGLE, State, Volume};
 
+/// With the allocator of the system the search took a third longer.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -119,7 +123,6 @@ fn world(name: &'static str, lists: &'static Lists, places: usize, rolls: bool, 
 
 fn worlds() -> Vec<World> {
     let requests = |name, lists, requests, faults| World { requests, ..world(name, lists, 3, false, faults) };
-    // Small worlds first: they find most broken rules.
     let all = vec![
         world("a change rolls", &[THREE], 3, true, faults(2, 0, 1)),
         world(
@@ -266,40 +269,35 @@ fn every_state_is_safe_and_can_complete() {
 }
 
 #[rstest]
-fn every_broken_rule_is_found(
-    #[values(
-        Broken::Rule(Mutation::AddBeforeItFollows),
-        Broken::Rule(Mutation::RemoveListed),
-        Broken::Rule(Mutation::NoFloor),
-        Broken::Rule(Mutation::DeadFirstAlways),
-        Broken::Rule(Mutation::KeepDead),
-        Broken::Rule(Mutation::PermitAnyStep),
-        Broken::Rule(Mutation::StepBesideLock),
-        Broken::Rule(Mutation::BelieveOldLeader),
-        Broken::Rule(Mutation::BuryUnseen),
-        Broken::Rule(Mutation::StopUnasked),
-        Broken::Rule(Mutation::WaitForJoiners),
-        Broken::Rule(Mutation::WithoutLock),
-        Broken::Rule(Mutation::WhileAnotherIsDown),
-        Broken::Rule(Mutation::ReplaceOtherClaim),
-        Broken::Rule(Mutation::ReplaceWithoutLock),
-        Broken::Rule(Mutation::ReplaceLastCopy),
-        Broken::Rule(Mutation::IgnoreLost),
-        Broken::Rule(Mutation::AbandonVote),
-        Broken::Rule(Mutation::KeepOtherId),
-        Broken::Rule(Mutation::JoinByList),
-        Broken::NoFence,
-        Broken::StopVoters,
-        Broken::LateDelete,
-        Broken::LateConfirmation,
-        Broken::NoConfirmation,
-        Broken::BelieveStaleLeader
-    )]
-    broken: Broken,
-) {
+#[case(Broken::Rule(Mutation::AddBeforeItFollows), "a stranger asks for steps")]
+#[case(Broken::Rule(Mutation::RemoveListed), "a server moves to another cluster")]
+#[case(Broken::Rule(Mutation::NoFloor), "a server moves to another cluster")]
+#[case(Broken::Rule(Mutation::DeadFirstAlways), "a server moves to another cluster")]
+#[case(Broken::Rule(Mutation::KeepDead), "a lost cluster leaves")]
+#[case(Broken::Rule(Mutation::PermitAnyStep), "a stranger asks for steps")]
+#[case(Broken::Rule(Mutation::StepBesideLock), "a volume is replaced, a voter leaves")]
+#[case(Broken::Rule(Mutation::BelieveOldLeader), "a change rolls, a cluster is cut off")]
+#[case(Broken::Rule(Mutation::BuryUnseen), "two servers move, a cluster stalls")]
+#[case(Broken::Rule(Mutation::StopUnasked), "a change rolls, a cluster is cut off")]
+#[case(Broken::Rule(Mutation::WaitForJoiners), "a stranger asks for steps")]
+#[case(Broken::Rule(Mutation::WithoutLock), "a change rolls")]
+#[case(Broken::Rule(Mutation::WhileAnotherIsDown), "a change rolls")]
+#[case(Broken::Rule(Mutation::ReplaceOtherClaim), "a request names another server")]
+#[case(Broken::Rule(Mutation::ReplaceWithoutLock), "two volumes are replaced")]
+#[case(Broken::Rule(Mutation::ReplaceLastCopy), "a volume is replaced")]
+#[case(Broken::Rule(Mutation::IgnoreLost), "a volume is lost, a voter lags")]
+#[case(Broken::Rule(Mutation::AbandonVote), "two places get other ids")]
+#[case(Broken::Rule(Mutation::KeepOtherId), "a stranger asks for steps")]
+#[case(Broken::Rule(Mutation::JoinByList), "a stranger asks for steps")]
+#[case(Broken::NoFence, "a stranger asks for steps")]
+#[case(Broken::StopVoters, "a lost cluster leaves")]
+#[case(Broken::LateDelete, "a change rolls")]
+#[case(Broken::LateConfirmation, "a volume is replaced, a voter leaves")]
+#[case(Broken::NoConfirmation, "a change rolls")]
+#[case(Broken::BelieveStaleLeader, "a change rolls, a cluster is cut off")]
+fn every_broken_rule_is_found(#[case] broken: Broken, #[case] world: &str) {
     let _active = if let Broken::Rule(mutation) = broken { Some(mutation.activate()) } else { None };
-    let found =
-        worlds().into_iter().find_map(|world| search(&World { broken, ..world }).err().map(|why| (world.name, why)));
-    let Some((world, why)) = found else { panic!("{broken:?} is not found") };
-    println!("{broken:?}: in \"{world}\": {}", why.lines().next().unwrap_or_default());
+    let world = worlds().into_iter().find(|of| of.name == world).expect("the world exists");
+    let why = search(&World { broken, ..world }).err().unwrap_or_else(|| panic!("{broken:?} is not found"));
+    println!("{broken:?}: {}", why.lines().next().unwrap_or_default());
 }

@@ -1,6 +1,6 @@
 //! A breadth-first search of every reachable state, and of the states from which the world can complete.
 
-use std::collections::HashMap;
+use indexmap::{IndexMap, map::Entry};
 
 use crate::{
     World,
@@ -11,33 +11,33 @@ use crate::{
 /// Most states of a search. A search with more states fails, so that it never skips any silently.
 const MOST: usize = 3_000_000;
 
+/// Each state, and the one before it with the action that led to it first.
+type States = IndexMap<State, Option<(usize, Action)>>;
+
 /// The number of states.
 ///
 /// # Errors
 /// The first violation, with the actions that lead to it.
 pub fn search(world: &World) -> Result<usize, String> {
-    let mut index: HashMap<State, usize> = HashMap::new();
-    let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
+    let mut states = States::from([(world.initial_state(), None)]);
     // States that lead here without a fault. A world must complete without one.
-    let mut before: Vec<Vec<usize>> = Vec::new();
-    let first = world.initial_state();
-    index.insert(first.clone(), 0);
-    states.push((first, None));
-    before.push(Vec::new());
+    let mut before: Vec<Vec<usize>> = vec![Vec::new()];
     let mut next = 0;
-    while next < states.len() {
-        let state = states[next].0.clone();
+    while let Some((state, _)) = states.get_index(next) {
+        let state = state.clone();
         if let Some(why) = violation(world, &state) {
             return Err(explain(why, &states, next));
         }
         let reports = Reports::of(world, &state);
         for action in actions(world, &state) {
             let Some(after) = apply(world, &state, &reports, &action).filter(|after| *after != state) else { continue };
-            let at = *index.entry(after.clone()).or_insert_with(|| {
-                states.push((after, Some((next, action.clone()))));
-                before.push(Vec::new());
-                states.len() - 1
-            });
+            let at = match states.entry(after) {
+                Entry::Occupied(known) => known.index(),
+                Entry::Vacant(new) => {
+                    before.push(Vec::new());
+                    new.insert_entry(Some((next, action.clone()))).index()
+                }
+            };
             if !action.is_fault() {
                 before[at].push(next);
             }
@@ -50,7 +50,7 @@ pub fn search(world: &World) -> Result<usize, String> {
             return Err(format!("more than {MOST} states"));
         }
     }
-    let mut ends: Vec<bool> = states.iter().map(|(state, _)| world.is_done(state)).collect();
+    let mut ends: Vec<bool> = states.keys().map(|state| world.is_done(state)).collect();
     let mut open: Vec<usize> = (0..states.len()).filter(|at| ends[*at]).collect();
     while let Some(at) = open.pop() {
         for from in &before[at] {
@@ -110,13 +110,13 @@ fn election(world: &World, state: &State, cluster: usize) -> Option<&'static str
     (longest < Some(state.acknowledged)).then_some("an acknowledged write is lost by an election")
 }
 
-fn explain(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
+fn explain(why: &str, states: &States, at: usize) -> String {
     let mut path = Vec::new();
     let mut here = at;
-    while let Some((from, action)) = &states[here].1 {
+    while let Some((from, action)) = &states[here] {
         path.push(format!("{action:?}"));
         here = *from;
     }
     path.reverse();
-    format!("{why}\n{}\n{:#?}", path.join("\n"), states[at].0)
+    format!("{why}\n{}\n{:#?}", path.join("\n"), states.keys()[at])
 }

@@ -326,6 +326,7 @@ impl State {
             acknowledged_nothing: false,
             stored_configuration: None,
             generations: std::collections::BTreeMap::new(),
+            unraised: None,
             disk: None,
             corrupt: false,
             lost: at.lost,

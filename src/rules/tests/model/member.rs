@@ -69,6 +69,8 @@ pub struct Scene {
 pub struct Decided {
     decision: Decision,
     status: Shared<ZooKeeperStatus>,
+    /// The server list of the decision.
+    list: Option<Shared<Ensemble>>,
 }
 
 /// True if ZooKeeper's configuration has a voter in this cluster.
@@ -98,7 +100,7 @@ pub fn report(world: &World, state: &mut State) {
         member.accepted = member.read.as_ref().filter(accepts).or(member.accepted.as_ref()).cloned();
         member.status = Some(decided.status.clone());
         if decided.decision.replicas.is_some() {
-            member.assigned = decided.decision.list.clone().map(Shared::new);
+            member.assigned.clone_from(&decided.list);
         }
     }
 }
@@ -143,7 +145,8 @@ fn decision(world: &World, state: &State, cluster: usize) -> Option<Arc<Decided>
     }
     let decision = Mutation::with(world.mutation, || decide(&observe(state, &scene), NOW));
     let status = Shared::new(decision.status.clone());
-    let decided = Arc::new(Decided { decision, status });
+    let list = decision.list.clone().map(Shared::new);
+    let decided = Arc::new(Decided { decision, status, list });
     world.decisions.lock().expect("no panic while held").insert(scene, decided.clone());
     Some(decided)
 }
@@ -157,7 +160,7 @@ fn observe(state: &State, scene: &Scene) -> Observation {
     object.metadata.annotations = Some(request.chain([(APPLIED_HASH.to_owned(), String::new())]).collect());
     object.status = scene.status.as_ref().map(|status| status.get().clone());
     let base = observation(object, &name(scene.cluster));
-    let accepted = acceptance(&base.object, &base.stored, base.cluster.as_deref());
+    let accepted = acceptance(&base.object, &base.stored, base.cluster.as_deref(), &[]);
     let delivered = delivered_lists(&base.object, &base.stored, &accepted);
     let Some(known) = delivered.first() else { return Observation { tombstones: scene.tombstones.clone(), ..base } };
     let number = incarnation_number(known.incarnation.as_ref());
@@ -227,8 +230,11 @@ impl Pod<'_> {
             return Some(report);
         }
         let newest = state.truth.newest.as_ref().map(|list| list.get().clone());
-        let living = living(state);
-        Some(ServerReport { server_list: newest, ..serving(report, &living, state.up().min()) })
+        let leader = state.up().min();
+        let report = serving(report, &living(state), leader);
+        // All voters that run follow.
+        let synced_voters = (leader == Some(server.id)).then(|| count(state.up().count()).saturating_sub(1));
+        Some(ServerReport { server_list: newest, synced_voters, ..report })
     }
 
     fn claim(&self) -> Claim {

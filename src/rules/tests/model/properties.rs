@@ -3,6 +3,7 @@
 //! The checks read the true state of the world: which servers run, and ZooKeeper's configuration. Rules about the operator's
 //! knowledge read the reports. No check relies on a plan's own account.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeSet;
 
 use mczk_api::{
@@ -176,10 +177,7 @@ fn may_be_stuck(state: &State, records: &[Record]) -> bool {
     let of = |cluster: &String| state.members.iter().enumerate().find(|(i, _)| name(*i) == *cluster).map(|(_, m)| m);
     match last.current_state.deploying.first() {
         Some(cluster) => of(cluster).is_none_or(|m| {
-            let failed = m
-                .reported
-                .as_ref()
-                .is_some_and(|s| s.get().conditions.iter().any(|c| c.type_ == "Progressing" && c.status == "False"));
+            let failed = m.reported.as_ref().is_some_and(|s| s.get().conditions.iter().any(is_stuck));
             state.late || !m.ready || failed
         }),
         None => {
@@ -193,6 +191,12 @@ fn may_be_stuck(state: &State, records: &[Record]) -> bool {
             state.late || pending().count() == last.current_state.pending.len() || pending().any(half_changed)
         }
     }
+}
+
+/// True for a condition by which an agent cannot complete its spec. A spec that is complete is none, and a refused one is.
+fn is_stuck(condition: &Condition) -> bool {
+    let Condition { type_, status, reason, .. } = condition;
+    type_ == "Progressing" && status == "False" && reason != "Complete" || type_ == "Blocked" && status == "True"
 }
 
 /// Spec hash of a cluster by the operator's status.

@@ -41,13 +41,15 @@ fn whether_a_record_starts(
         RecordStatus::Deploying | RecordStatus::Superseded => a_record(status, 1, "b", "a", ""),
     };
     let scheduled = names(scheduled);
-    let inputs = RecordInputs { generations: generation(template), scheduled: &scheduled, changes, stuck };
+    let inputs =
+        RecordInputs { generations: generation(template), scheduled: &scheduled, changes, stuck, joins: false };
     assert_eq!(record::start(Some(&last), &inputs), expected);
 }
 
 #[test]
 fn without_a_record_the_first_one_starts() {
-    let inputs = RecordInputs { generations: generation(1), scheduled: &[], changes: false, stuck: false };
+    let inputs =
+        RecordInputs { generations: generation(1), scheduled: &[], changes: false, stuck: false, joins: false };
     assert_eq!(record::start(None, &inputs), Start::First);
 }
 

@@ -24,7 +24,7 @@ fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
     world.place_by_weight(&["m1", "m3"]);
     let plan = world.pass();
     assert_eq!(world.condition("Scheduled"), "False OtherDivision");
-    let message = "Karmada placed m1 3, m3 2 instead of m1 2, m2 1, m3 2. It does so because cluster m2 is not Ready in Karmada. The operator waits for it. To continue without it, remove it from spec.placement";
+    let message = "Karmada placed m1 3, m3 2 instead of m1 2, m2 1, m3 2. It does so because cluster m2 is not Ready in Karmada. The operator waits for it. To continue without it, remove it from spec.placement. Before the first server starts, check that no servers of this name run there";
     assert_eq!(world.message("Scheduled"), message);
     assert_eq!(plan.reschedule, None);
     world.run();
@@ -33,6 +33,23 @@ fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
     world.unreachable(&[]);
     assert_eq!(world.pass().reschedule, Some(world.now));
     assert!(world.message("Scheduled").ends_with("The operator has asked Karmada to schedule again"));
+    let taint = |effect: &str| {
+        serde_json::from_value(json!([{ "key": "maintenance", "value": "now", "effect": effect }])).unwrap()
+    };
+    for (effect, named) in [("NoSchedule", true), ("NoExecute", false), ("PreferNoSchedule", false)] {
+        let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
+        m2.spec.taints = taint(effect);
+        world.pass();
+        let words = "Cluster m2 has the taint maintenance:NoSchedule: remove it, or tolerate it in spec.placement.clusterTolerations. The operator has asked";
+        assert_eq!(world.message("Scheduled").contains(words), named, "{}", world.message("Scheduled"));
+    }
+    let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
+    let served = std::mem::take(&mut m2.status.api_enablements);
+    world.pass();
+    let words = "Cluster m2 does not serve ZooKeeper and ServiceExport any more: run `mczk install`";
+    assert!(world.message("Scheduled").contains(words), "{}", world.message("Scheduled"));
+    let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
+    m2.status.api_enablements = served;
     let asked = world.now;
     binding(&mut world).spec.reschedule_triggered_at = Some(Time(asked));
     let plan = world.pass();

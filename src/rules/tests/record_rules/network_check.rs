@@ -115,6 +115,43 @@ fn no_server_starts_before_every_cluster_has_passed_the_check(
     assert!(starts(&world.plan()), "the user skips the check");
 }
 
+/// The leader drops a follower whose answer takes longer. An older probe measures nothing.
+#[rstest]
+#[case::at_the_limit(Some(500), ["1", "30"], None)]
+#[case::beyond_it(Some(501), ["1", "30"], Some(500))]
+#[case::with_more_ticks(Some(501), ["2", "30"], None)]
+#[case::at_the_limit_of_servers_that_join(Some(1000), ["30", "2"], None)]
+#[case::beyond_that(Some(1001), ["30", "2"], Some(1000))]
+#[case::older_probe(None, ["1", "1"], None)]
+fn no_server_starts_if_a_round_trip_takes_longer_than_zookeeper_waits(
+    #[case] measured: Option<i64>,
+    #[case] ticks: [&str; 2],
+    #[case] limit: Option<i64>,
+) {
+    let setting = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let settings = [setting("tickTime", "500"), setting("syncLimit", ticks[0]), setting("initLimit", ticks[1])];
+    let mut world = World::new(&json!({
+        "network": { "preflight": "Required" },
+        "template": { "image": "zoo:1", "storage": { "size": "1Gi" }, "zooCfg": settings },
+    }));
+    world.pass();
+    world.pass();
+    let far = measured.map_or(json!({}), |ms| json!({ "roundTrip": { "to": "m1", "milliseconds": ms } }));
+    answer(&mut world, &[passed(&["m1", "m2"]), vec![("m3", far)]].concat());
+    let plan = world.plan();
+    assert_eq!(starts(&plan), limit.is_none());
+    let Some((measured, limit)) = measured.zip(limit) else { return };
+    let (reason, message) = progressing(&plan);
+    assert_eq!(reason, "NetworkBroken");
+    let expected = format!(
+        "No server starts. Round trips between clusters take too long: m3 to m1: {measured} ms. ZooKeeper allows {limit} ms \
+         here: the smaller of syncLimit and initLimit, times tickTime. Raise them in spec.template.zooCfg, "
+    );
+    assert!(message.contains(&expected), "{message}");
+    assert!(request(&plan).is_some(), "the check repeats");
+    assert!(Mutation::with(Some(Mutation::SkipPreflight), || starts(&world.plan())), "the broken rule starts servers");
+}
+
 /// The ensemble existed before, and its server list is lost. With a new list it could form without its data.
 #[rstest]
 #[case::checked("Required")]
@@ -209,6 +246,10 @@ fn has_joined(plan: &Plan) -> bool {
 #[case::port_blocked(
     [passed(&["m1", "m2", "m4"]), vec![("m3", problem("m4", &json!({ "problem": "LargePacketsLost", "port": 2888 })))]].concat(),
     "NetworkBroken", "No cluster joins, and no server moves. Clusters do not reach each other: m3 to m4"
+)]
+#[case::too_far(
+    [passed(&["m1", "m2", "m4"]), vec![("m3", json!({ "roundTrip": { "to": "m4", "milliseconds": 10_001 } }))]].concat(),
+    "NetworkBroken", "No cluster joins, and no server moves. Round trips between clusters take too long: m3 to m4: 10001 ms"
 )]
 fn no_cluster_joins_before_every_cluster_has_passed_the_check(
     #[case] reports: Vec<(&str, Value)>,
@@ -332,4 +373,29 @@ fn a_cluster_that_joins_must_copy_a_snapshot_in_time(
         message.contains(&format!("zk-0.m1 port 2888: TooSlow{needs}. A server there could not copy")),
         "{message}"
     );
+}
+
+/// Seen in chaos: the record began without the cluster that joins, and its first restart waited for the voter that leaves, whose
+/// cluster reports no more.
+#[test]
+fn a_move_and_a_change_at_once_do_not_wait_for_each_other() {
+    let mut world = World::declared(&json!({ "replicas": 3 }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.settle();
+    world.edit("/network/preflight", &json!("Required"));
+    world.settle();
+    world.image("zoo:2");
+    world.edit("/placement", &json!({ "clusterAffinity": { "clusterNames": ["m1", "m2", "m4"] } }));
+    world.place(&[("m1", 1), ("m2", 1), ("m4", 1)]);
+    for _ in 0..6 {
+        world.tick();
+        world.observed.binding.as_mut().unwrap().status.aggregated_status.retain(|item| item.cluster_name != "m3");
+    }
+    answer(&mut world, &passed(&["m1", "m2", "m4"]));
+    for _ in 0..40 {
+        world.tick();
+        world.observed.binding.as_mut().unwrap().status.aggregated_status.retain(|item| item.cluster_name != "m3");
+    }
+    assert!(has_joined(&world.plan()), "{}", world.message("Progressing"));
+    assert_eq!(world.condition("Ready"), "True Serving", "{}", world.message("Progressing"));
 }

@@ -192,7 +192,7 @@ fn a_version_that_loses_writes_is_named() {
     assert_eq!(world.condition("UnsafeVersion"), "True LosesWrites");
     let message = world.message("UnsafeVersion");
     assert!(
-        message.contains("in cluster m2 (3.9.3, ZOOKEEPER-4925). Upgrade spec.template.image to 3.9.4"),
+        message.contains("in cluster m2 (3.9.3, ZOOKEEPER-4925). Upgrade spec.template.image to 3.9.5"),
         "{message}"
     );
 }
@@ -212,6 +212,35 @@ fn a_certificate_that_agents_see_expiring_is_a_condition_and_one_event() {
     assert_eq!(world.condition("CertificatesExpire"), "True ClientCertificateExpires");
     let message = world.message("CertificatesExpire");
     assert!(message.starts_with("m2: ") && message.contains("2026-12-01"), "{message}");
+}
+
+/// Its last report is all that is known. A certificate does not wait until the cluster is reached again.
+#[test]
+fn a_certificate_expires_although_karmada_does_not_reach_its_cluster() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m2"]);
+    world.pass();
+    assert_eq!(world.condition("CertificatesExpire"), "False CertificatesValid");
+    let message = world.message("CertificatesExpire");
+    assert_eq!(
+        message,
+        "No certificate of the ensemble expires soon, by the last report of m2, which may be out of date"
+    );
+    world.report("m2")["conditions"] = json!([{
+        "type": "CertificatesExpire", "status": "True", "reason": "ClientCertificateExpires",
+        "message": "The certificate for clients in Secret zk-tls expires on 2026-12-01 00:00 UTC",
+        "lastTransitionTime": "2026-11-21T08:00:00Z",
+    }]);
+    world.pass();
+    assert_eq!(world.condition("CertificatesExpire"), "True ClientCertificateExpires");
+    assert!(world.message("CertificatesExpire").starts_with("m2: The certificate for clients"));
+    // Another cluster has the name now: the report is of servers that may exist no longer.
+    world.unreachable(&[]);
+    world.report("m2")["clusterId"] = json!("former");
+    let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
+    m2.spec.id = "new".to_owned();
+    world.pass();
+    assert_eq!(world.condition("CertificatesExpire"), "False CertificatesValid");
 }
 
 /// C4.

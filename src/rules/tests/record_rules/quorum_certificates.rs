@@ -54,6 +54,23 @@ fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     assert_eq!(world.pass().certificate, None);
 }
 
+/// Nothing else that is wrong hides it.
+#[test]
+fn a_private_key_that_travels_is_named_beside_other_trouble() {
+    let mut world = World::done(&json!({}));
+    world.observed.certificates.iter_mut().for_each(|secret| secret.propagated_by = Some("all-secrets".to_owned()));
+    world
+        .observed
+        .clusters
+        .iter_mut()
+        .filter(|cluster| cluster.name() == "m1")
+        .for_each(|m1| m1.status.conditions.clear());
+    world.pass();
+    assert_eq!(world.condition("Degraded"), "True ClusterUnreachable");
+    let message = world.message("Degraded");
+    assert!(message.contains("m1") && message.contains("by policy all-secrets"), "{message}");
+}
+
 /// Whatever carried the key, only another authority ends it. The former one is not trusted any more then.
 #[rstest]
 #[case::of_the_authority(Holds::Authority, true)]
@@ -95,9 +112,13 @@ fn a_cluster_that_was_away_longer_than_the_validity_comes_back_by_itself() {
     let identity = world.overrides().ensemble.tls.unwrap().identity;
     assert!(identity.ends_with("-identity-2"), "{identity}");
     assert_ne!(world.report("m3")["ensembleTls"]["identity"], identity);
+    assert_eq!(world.condition("CertificatesExpire"), "True QuorumCertificateExpires");
+    let message = world.message("CertificatesExpire");
+    assert!(message.contains("-identity-1 has expired") && message.contains("clusters m3 use it"), "{message}");
     world.unreachable(&[]);
     world.settle();
     assert_eq!(world.report("m3")["ensembleTls"]["identity"], identity);
+    assert_eq!(world.condition("CertificatesExpire"), "False CertificatesValid");
     assert_eq!(world.overrides().cluster_specs, cluster_specs, "no server restarts");
 }
 
@@ -147,8 +168,13 @@ fn a_secret_that_a_cluster_misses_is_applied_again() {
     assert_eq!(first.pointer("/spec/resourceSelectors/0/name"), Some(&json!(missing)));
     assert_eq!(first.pointer("/spec/overrideRules/0/targetCluster/clusterNames"), Some(&json!(["m2"])));
     assert!(world.pass().requeue_after.is_some_and(|after| after.as_secs() <= 60));
+    assert_eq!(world.condition("Degraded"), "True CertificatesMissing");
+    let words = [missing.as_str(), "not reached cluster m2", "--namespace karmada-es-m2 get works"];
+    assert!(words.iter().all(|words| world.message("Degraded").contains(words)), "{}", world.message("Degraded"));
+    assert_eq!(world.condition("Ready"), "True Serving");
     world.report("m2").as_object_mut().unwrap().remove("missingSecrets");
     assert_eq!(policy(&mut world), None);
+    assert_eq!(world.condition("Degraded"), "False Healthy");
 }
 
 /// Deleted Secrets change nothing that runs.

@@ -9,8 +9,7 @@ use super::*;
 #[case::export("ServiceExport/zk")]
 fn nothing_is_written_while_another_owner_has_a_name(#[case] which: &str) {
     let mut world = World::new(&json!({}));
-    let mut ours = World::new(&json!({}));
-    ours.pass();
+    let ours = World::done(&json!({}));
     match which {
         "template" => world.observed.template = ours.observed.template,
         "policy" => world.observed.policy = ours.observed.policy,
@@ -29,6 +28,28 @@ fn nothing_is_written_while_another_owner_has_a_name(#[case] which: &str) {
     assert_eq!(plan.protect_binding, None);
     world.write(&plan);
     assert_eq!((world.condition("Ready"), world.state()), ("False NameConflict".to_owned(), "none".to_owned()));
+}
+
+/// The words of an API server that refuses a write, or the object that another writer contests, reach the user in each phase.
+#[rstest]
+#[case::bootstrap(false, false)]
+#[case::running(true, false)]
+#[case::deletion(true, true)]
+fn a_failed_write_stands_in_a_condition(#[case] runs: bool, #[case] ends: bool) {
+    let mut world = if runs { World::done(&json!({})) } else { World::new(&json!({})) };
+    if !runs {
+        world.pass();
+    }
+    world.observed.object.metadata.deletion_timestamp = ends.then_some(Time(world.now));
+    let words = "creating Secret zk-abc123-tombstone: ApiError: not before the audit";
+    world.observed.failure = Some(words.to_owned());
+    let conditions = world.plan().status.conditions;
+    let progressing = conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
+    assert_eq!((progressing.status.as_str(), progressing.reason.as_str()), ("False", "ApplyFailed"));
+    assert!(progressing.message.contains(words), "{}", progressing.message);
+    world.observed.failure = None;
+    let corrected = world.plan().status.conditions;
+    assert!(corrected.iter().all(|condition| condition.reason != "ApplyFailed"), "{corrected:?}");
 }
 
 #[test]

@@ -449,7 +449,7 @@ fn a_cluster_that_serves_exports_in_a_newer_version_alone_is_named_with_its_reme
     assert_eq!(world.condition("Scheduled"), "False KindsNotServed");
     let message = world.message("Scheduled");
     let remedy = "In m2 let the definition there serve multicluster.x-k8s.io/v1alpha1 beside v1beta1";
-    assert!(message.contains(remedy) && message.contains("Run mczk register for others"), "{message}");
+    assert!(message.contains(remedy) && message.contains("For others run `mczk install`"), "{message}");
 }
 
 /// Another ensemble or a user's own import may have the name that an undeclared import would have.
@@ -462,4 +462,92 @@ fn an_import_of_another_owner_is_no_conflict_while_none_is_declared() {
     world.settle();
     assert_eq!(world.condition("Progressing"), "False Done");
     assert!(world.observed.services.contains_key("ServiceImport/zk"));
+}
+
+/// The record is done, and its spec stays complete. Later a server or a volume is not as declared.
+#[rstest]
+#[case::a_pod_does_not_start(
+    "ServerFailed",
+    "zk-0 does not start: no such image",
+    1,
+    "1 of 2 servers serve: zk-0 does not start: no such image"
+)]
+#[case::an_observer_does_not_start(
+    "ServerFailed",
+    "zk-o-0 does not start: no such image",
+    0,
+    "In progress: zk-o-0 does not start: no such image"
+)]
+#[case::a_volume_grows("GrowingVolume", "data-zk-0 has 1Gi", 0, "In progress: data-zk-0 has 1Gi")]
+fn a_cluster_that_is_no_longer_as_declared_is_not_ready(
+    #[case] reason: &str,
+    #[case] words: &str,
+    #[case] down: i64,
+    #[case] expected: &str,
+) {
+    let mut world = World::done(&json!({}));
+    let report = world.report("m1");
+    report["readyReplicas"] = json!(2 - down);
+    report["conditions"] = progressing(reason, words);
+    world.pass();
+    assert_eq!(world.condition("Ready"), "False ClusterNotReady");
+    assert_eq!(world.message("Ready"), format!("Cluster m1: {expected}"));
+    assert_eq!(world.condition("Progressing"), "False Done", "the record is done");
+}
+
+/// The condition `Draining` has its words. The servers serve until then.
+#[rstest]
+#[case::restarting("Restarting")]
+#[case::waiting("Waiting")]
+fn a_server_that_serves_until_it_leaves_its_node_leaves_the_ensemble_ready(#[case] reason: &str) {
+    let mut world = World::done(&json!({}));
+    world.report("m1")["conditions"] = progressing(reason, "zk-0 has to leave node n1");
+    world.pass();
+    assert_eq!(world.condition("Ready"), "True Serving");
+}
+
+fn progressing(reason: &str, message: &str) -> Value {
+    let status = if reason == "ServerFailed" { "False" } else { "True" };
+    json!([{ "type": "Progressing", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z" }])
+}
+
+/// Its agent cannot say whether they serve. A cluster that certainly does not is changed first.
+#[rstest]
+#[case::cannot_continue("RequestRefused", "unknown", "Deploying m1,m2|m3|")]
+#[case::cannot_read_its_object("UnsupportedSpec", "unknown", "Deploying m1,m2|m3|")]
+#[case::sees_that_they_do_not("UnsupportedSpec", "looking", "Deploying m3,m2|m1|")]
+fn servers_of_an_agent_that_cannot_continue_may_serve(
+    #[case] reason: &str,
+    #[case] mode: &str,
+    #[case] expected: &str,
+) {
+    let mut world = World::new(&json!({ "replicas": 3 }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.settle();
+    world.report("m3")["servers"][0]["serving"] = json!(false);
+    let report = world.report("m1");
+    (report["servers"][0]["serving"], report["servers"][0]["mode"]) = (json!(false), json!(mode));
+    report["conditions"] = json!([{ "type": "Blocked", "status": "True", "reason": reason, "message": "",
+                                    "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+    world.image("zoo:2");
+    passes(&mut world, 3);
+    assert_eq!(world.state(), expected);
+}
+
+/// Its Java ended once after its first start was recorded. No other server could say whether it voted: none ran.
+#[rstest]
+#[case::other_voters_can_tell("WaitingForVoters", "Deploying m3|m2|m1")]
+#[case::its_pod_starts("Starting", "Deploying m2,m3|m1|")]
+fn a_first_cluster_that_waits_for_other_voters_lets_them_start(#[case] reason: &str, #[case] expected: &str) {
+    let mut world = World::new(&json!({ "replicas": 3 }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    passes(&mut world, 3);
+    assert_eq!(world.state(), "Deploying m2,m3|m1|");
+    let hash = world.overrides().cluster_specs["m1"].spec_hash.clone();
+    let report = world.report("m1");
+    (report["observedSpecHash"], report["startedReplicas"]) = (json!(hash), json!(0));
+    report["conditions"] = progressing(reason, "zk-0 waits: the agent has recorded another volume of server 1");
+    passes(&mut world, 2);
+    assert_eq!(world.state(), expected);
 }

@@ -36,7 +36,6 @@ use agent_inputs::{configuration, local_server, looking, serving, status_inputs}
 /// All clusters of the federation.
 pub(crate) const CLUSTERS: [&str; 4] = ["m1", "m2", "m3", "m4"];
 
-/// The world.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) observed: Observed,
@@ -258,6 +257,7 @@ impl World {
         }
         self.observed.object.status = Some(plan.status.clone());
         let validity = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
+        self.observed.tombstones.extend(plan.tombstone.iter().map(|tombstone| tombstone.incarnation.clone()));
         let made = plan.certificate.as_ref().map(|make| make.made(self.now + validity(make)));
         self.observed.certificates.extend(made);
         if let ObjectWrite::Apply(wanted) = &plan.overrides {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mczk_api::{
     contract::control_api::{Phase, ServerReport},
-    zookeeper::{Role, ZooKeeperStatus},
+    zookeeper::{Ensemble, Role, ZooKeeperStatus},
 };
 use mczk_rules::{
     agent::decide::{
@@ -14,7 +14,7 @@ use mczk_rules::{
     server::start::{self, Decision, Start, StartInputs},
 };
 
-use crate::state::{DAMAGED, Process, State, Trouble, Volume, id, listed_in};
+use crate::state::{DAMAGED, Process, Server, State, Trouble, Volume, id, listed_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -26,6 +26,8 @@ pub enum Action {
     Agent(usize),
     /// The object of a server's cluster is deleted, and Karmada creates it again without its status.
     Recreate(usize),
+    /// A server's cluster is lost, and built again under its name. Karmada delivers the newest list.
+    Rebuild(usize),
     /// Karmada delivers the next phase to the damaged server, or to both others.
     Deliver(bool),
     /// All servers that may vote elect a leader, except this one.
@@ -60,11 +62,9 @@ pub enum Action {
 
 impl Action {
     pub const fn is_damage(self) -> bool {
-        use Action::{CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Restore, Wipe};
-        matches!(
-            self,
-            Wipe(_) | Restore | DeleteLogs(_) | DeleteNewestLog(_) | DeleteOldestLog(_) | CutLog(_) | DamageSnapshot(_)
-        )
+        use Action::{CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Rebuild, Restore, Wipe};
+        let is_of_logs = matches!(self, DeleteLogs(_) | DeleteNewestLog(_) | DeleteOldestLog(_) | CutLog(_));
+        is_of_logs || matches!(self, Wipe(_) | Rebuild(_) | Restore | DamageSnapshot(_))
     }
 }
 
@@ -82,7 +82,7 @@ pub enum Damage {
 pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
     use Action::{
         Agent, CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Deliver, Exit, Join, Kill,
-        Partial, Recreate, Save, Snapshot, Start, StartIn, Wipe,
+        Partial, Rebuild, Recreate, Save, Snapshot, Start, StartIn, Wipe,
     };
     let mut all = vec![Action::Write, Action::Elect(None)];
     for server in 0..state.servers.len() {
@@ -101,7 +101,7 @@ pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
         all.extend((state.damaged..state.servers.len()).map(|other| StartIn(Trouble::Late(other))));
     }
     match damage {
-        Damage::Returns => all.extend([Action::Restore, Save(DAMAGED), Wipe(DAMAGED)]),
+        Damage::Returns => all.extend([Action::Restore, Save(DAMAGED), Wipe(DAMAGED), Rebuild(DAMAGED)]),
         Damage::Files => {
             all.push(StartIn(Trouble::Unread));
             all.extend([DeleteLogs(DAMAGED), DeleteNewestLog(DAMAGED), DeleteOldestLog(DAMAGED)]);
@@ -131,6 +131,7 @@ pub fn apply(state: &State, action: Action) -> Option<State> {
         }),
         Action::Agent(server) => ask_agent(&mut next, server),
         Action::Recreate(server) => recreate(&mut next, server),
+        Action::Rebuild(server) => rebuild(&mut next, server),
         Action::Deliver(damaged) => deliver(&mut next, damaged),
         Action::Elect(without) => elect(&mut next, without),
         Action::Join(server) => join(&mut next, server),
@@ -226,7 +227,7 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
     };
     let status = ZooKeeperStatus { ensemble: Some(list.clone()), first_starts: before, ..ZooKeeperStatus::default() };
     let servers = [local];
-    let local = LocalServers { cluster: &listed_in(server), servers: &servers, exist: true };
+    let local = LocalServers { cluster: &listed_in(server), servers: &servers };
     let number = |first: Option<&mczk_api::zookeeper::FirstStart>| first.and_then(|first| first.volume.parse().ok());
     let record = number(first_start::record(&status, &list, local).first());
     let answer = number(first_start::answers(&status, &list, &servers).first());
@@ -246,17 +247,32 @@ fn recreate(state: &mut State, server: usize) -> Option<()> {
     if !state.has_quorum() || first_start::is_needed(&list) {
         return None;
     }
-    let local = LocalServers { cluster: &listed_in(server), servers: &[], exist: true };
-    let again = first_start::record(&ZooKeeperStatus::default(), &list, local);
-    state.servers[server].record = (!again.is_empty()).then(|| state.new_identity());
+    forget_record(state, server, &list);
+    Some(())
+}
+
+/// The first record of an object without a status.
+fn forget_record(state: &mut State, server: usize, list: &Ensemble) {
+    let local = LocalServers { cluster: &listed_in(server), servers: &[] };
+    let again = first_start::record(&ZooKeeperStatus::default(), list, local);
+    let has_begun = again.iter().any(|first| !first.is_unused(list));
+    state.servers[server].record = has_begun.then(|| state.new_identity());
+}
+
+fn rebuild(state: &mut State, server: usize) -> Option<()> {
+    state.budget.damage = state.budget.damage.checked_sub(1)?;
+    state.saved = None;
+    let volume = Volume::new(state.new_identity());
+    state.servers[server] = Server::new(volume, state.newest_list());
+    let list = state.list(server);
+    forget_record(state, server, &list);
     Some(())
 }
 
 fn deliver(state: &mut State, damaged: bool) -> Option<()> {
-    let newest = usize::from(state.formed) + usize::from(state.joined);
-    let to =
-        state.servers.iter_mut().enumerate().filter(|(server, at)| (*server == DAMAGED) == damaged && at.list < newest);
-    (to.map(|(_, at)| at.list += 1).count() > 0).then_some(())
+    let newest = state.newest_list();
+    let to = state.servers.filter_mut(|server, at| (server == DAMAGED) == damaged && at.list < newest);
+    (to.map(|at| at.list += 1).count() > 0).then_some(())
 }
 
 fn elect(state: &mut State, without: Option<usize>) -> Option<()> {
@@ -282,7 +298,7 @@ fn write(state: &mut State) -> Option<()> {
     state.budget.writes = state.budget.writes.checked_sub(1).filter(|_| state.has_quorum())?;
     let zxid = state.next_zxid();
     state.history.push(zxid);
-    state.servers.iter_mut().filter(|server| server.serves).for_each(|server| server.volume.append(zxid));
+    state.servers.filter_mut(|_, server| server.serves).for_each(|server| server.volume.append(zxid));
     state.raise();
     Some(())
 }

@@ -24,6 +24,10 @@ use mczk_api::mutation::Mutation;
 use rstest::rstest;
 use state::{Budget, State};
 
+/// With the allocator of the system the search took a third longer.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Most states of a search. A search with more states fails, so that it never skips any silently.
 const MOST: usize = 6_000_000;
 

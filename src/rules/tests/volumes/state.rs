@@ -1,6 +1,10 @@
 //! The state of three or four servers, their volumes, and their agents.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    ops::{Index, IndexMut},
+    sync::Arc,
+};
 
 use mczk_api::{
     contract::{
@@ -131,6 +135,59 @@ pub struct Server {
     pub list: usize,
 }
 
+impl Server {
+    /// A server that never started.
+    pub const fn new(volume: Volume, list: usize) -> Self {
+        let (process, serves) = (Process::Down, false);
+        Self { process, volume, written: None, serves, wants: None, answer: None, record: None, list }
+    }
+
+    fn identities(&self) -> impl Iterator<Item = u8> {
+        let written = self.written.map(|(identity, ..)| identity);
+        [Some(self.volume.identity), self.wants, self.answer, self.record, written].into_iter().flatten()
+    }
+}
+
+/// The servers of a state. States share those that an action does not change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Servers(Vec<Arc<Server>>);
+
+impl Servers {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Server> {
+        self.0.iter().map(Arc::as_ref)
+    }
+
+    /// The servers of which `changes` is true.
+    pub fn filter_mut(&mut self, changes: impl Fn(usize, &Server) -> bool) -> impl Iterator<Item = &mut Server> {
+        let all = self.0.iter_mut().enumerate();
+        all.filter(move |(number, server)| changes(*number, server)).map(|(_, server)| Arc::make_mut(server))
+    }
+}
+
+impl FromIterator<Server> for Servers {
+    fn from_iter<I: IntoIterator<Item = Server>>(all: I) -> Self {
+        Self(all.into_iter().map(Arc::new).collect())
+    }
+}
+
+impl Index<usize> for Servers {
+    type Output = Server;
+
+    fn index(&self, number: usize) -> &Server {
+        &self.0[number]
+    }
+}
+
+impl IndexMut<usize> for Servers {
+    fn index_mut(&mut self, number: usize) -> &mut Server {
+        Arc::make_mut(&mut self.0[number])
+    }
+}
+
 /// What may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Budget {
@@ -144,7 +201,7 @@ pub struct Budget {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    pub servers: Vec<Server>,
+    pub servers: Servers,
     /// So many of the servers, the first ones, have volumes that may be damaged.
     pub damaged: usize,
     pub formed: bool,
@@ -194,19 +251,10 @@ thread_local! {
 impl State {
     /// So many servers that never started.
     pub fn new(count: usize, damaged: usize, budget: Budget) -> Self {
-        let server = |identity| Server {
-            process: Process::Down,
-            volume: Volume::new(identity),
-            written: None,
-            serves: false,
-            wants: None,
-            answer: None,
-            record: None,
-            list: 0,
-        };
+        let server = |number| Server::new(Volume::new(u8::try_from(number).unwrap()), 0);
         Self {
             damaged,
-            servers: (0..count).map(|number| server(u8::try_from(number).unwrap())).collect(),
+            servers: (0..count).map(server).collect(),
             formed: false,
             joined: false,
             epoch: 0,
@@ -221,7 +269,7 @@ impl State {
     /// Three servers that serve, after the bootstrap.
     pub fn serving(budget: Budget) -> Self {
         let mut state = Self::new(3, 1, budget);
-        for server in &mut state.servers {
+        for server in state.servers.filter_mut(|_, _| true) {
             server.volume.seeded = true;
             server.volume.add_snapshot(0, true);
             (server.process, server.written, server.list) = (Process::Running, server.volume.mark(), 2);
@@ -233,7 +281,7 @@ impl State {
     /// Four servers of a bootstrap: three serve, and the last one has never started.
     pub fn formed(budget: Budget) -> Self {
         let mut state = Self::new(4, 2, budget);
-        for server in &mut state.servers[..3] {
+        for server in state.servers.filter_mut(|number, _| number < 3) {
             server.volume.seeded = true;
             server.volume.add_snapshot(0, true);
             (server.process, server.written) = (Process::Running, server.volume.mark());
@@ -241,6 +289,11 @@ impl State {
         }
         state.elect(&[0, 1, 2]);
         state
+    }
+
+    /// The newest list that the operator has written.
+    pub fn newest_list(&self) -> usize {
+        usize::from(self.formed) + usize::from(self.joined)
     }
 
     pub fn all_serve(&self) -> bool {
@@ -288,7 +341,7 @@ impl State {
     /// A quorum that lost its majority, or whose leader may be gone, serves no longer.
     pub fn settle(&mut self) {
         if self.servers.iter().filter(|server| server.serves).count() < majority(self.servers.len()) {
-            self.servers.iter_mut().for_each(|server| server.serves = false);
+            self.servers.filter_mut(|_, server| server.serves).for_each(|server| server.serves = false);
         }
     }
 
@@ -348,7 +401,8 @@ impl State {
         for server in &serving {
             let volume = &mut self.servers[*server].volume;
             let before = &volume.generations;
-            let held = volume.files.held(&before.held, i64::MAX, self.history.last().copied().unwrap_or_default());
+            let held =
+                volume.files.held(&before.held, Some(i64::MAX), self.history.last().copied().unwrap_or_default());
             let old = before.own < self.published[*server] && !before.seeded;
             if !old && (held != before.held || before.own == 0 || before.seeded) {
                 let own = before.own.max(self.published[*server]) + 1;
@@ -405,6 +459,8 @@ impl State {
             peers.answered.insert(id(other));
             if self.acknowledged_nothing(other) {
                 peers.acknowledged_nothing.insert(id(other));
+            } else if at.volume.is_new() {
+                peers.forgetful.insert(id(other));
             }
             peers.accepted_epoch = peers.accepted_epoch.max(i64::from(at.volume.joined));
             let own = (id(other), at.volume.generations.own);
@@ -441,33 +497,29 @@ impl State {
     }
 
     fn identities(&self) -> BTreeSet<u8> {
-        let mut all: BTreeSet<u8> = self.saved.iter().map(|(_, volume)| volume.identity).collect();
-        for server in &self.servers {
-            let written = server.written.map(|(identity, ..)| identity);
-            all.extend(
-                [Some(server.volume.identity), server.wants, server.answer, server.record, written]
-                    .into_iter()
-                    .flatten(),
-            );
-        }
-        all
+        let saved = self.saved.iter().map(|(_, volume)| volume.identity);
+        self.servers.iter().flat_map(Server::identities).chain(saved).collect()
     }
 
     /// Gives equal states equal identities.
     pub fn rename_identities(&mut self) {
         let mut names: Vec<u8> = Vec::new();
-        let mut rename = |identity: &mut u8| {
-            let at = names.iter().position(|name| name == identity).unwrap_or_else(|| {
-                names.push(*identity);
-                names.len() - 1
-            });
-            *identity = u8::try_from(at).unwrap();
-        };
-        for server in &mut self.servers {
-            rename(&mut server.volume.identity);
-            [&mut server.wants, &mut server.answer, &mut server.record].into_iter().flatten().for_each(&mut rename);
-            server.written.iter_mut().for_each(|(identity, ..)| rename(identity));
+        let saved = self.saved.iter().map(|(_, volume)| volume.identity);
+        for identity in self.servers.iter().flat_map(Server::identities).chain(saved) {
+            if !names.contains(&identity) {
+                names.push(identity);
+            }
         }
-        self.saved.iter_mut().for_each(|(_, volume)| rename(&mut volume.identity));
+        let renamed = |identity: u8| names.iter().position(|name| *name == identity).map_or(identity, as_number);
+        for server in self.servers.filter_mut(|_, server| server.identities().any(|own| renamed(own) != own)) {
+            let of_server = [&mut server.wants, &mut server.answer, &mut server.record].into_iter().flatten();
+            let written = server.written.iter_mut().map(|(identity, ..)| identity);
+            of_server.chain(written).chain([&mut server.volume.identity]).for_each(|own| *own = renamed(*own));
+        }
+        self.saved.iter_mut().for_each(|(_, volume)| volume.identity = renamed(volume.identity));
     }
+}
+
+fn as_number(index: usize) -> u8 {
+    u8::try_from(index).expect("few identities")
 }

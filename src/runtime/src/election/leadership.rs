@@ -42,6 +42,13 @@ impl Leadership {
         term.filter(|term| term.end.is_none_or(|end| Instant::now() < end)).map(|term| term.number)
     }
 
+    /// True if this process holds the Lease, whether it may act now or not: a renewal that the API server accepts late continues
+    /// the same term.
+    #[must_use]
+    pub(crate) fn may_continue(&self) -> bool {
+        self.term.borrow().is_some()
+    }
+
     /// True if there is an election.
     #[must_use]
     pub(crate) fn is_elected(&self) -> bool {

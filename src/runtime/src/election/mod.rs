@@ -30,7 +30,7 @@ use tracing::{debug, info, warn};
 
 pub use self::holder_only::HolderOnly;
 pub use self::leadership::Leadership;
-use self::leadership::Term;
+pub(crate) use self::leadership::Term;
 pub use self::metrics::Metrics;
 use self::rule::{Candidacy, Request, Stored, Timing, Write};
 use crate::{

@@ -115,7 +115,6 @@ struct HeldLease {
     is_uncertain: bool,
 }
 
-/// One candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Candidacy {
     identity: String,

@@ -119,12 +119,10 @@ fn joining(incarnation: &str) -> Ensemble {
 fn serving(voters: &[ConfiguredServer], generations: BTreeMap<i32, i64>) -> Peers {
     Peers {
         configuration: Some(Configuration { version: FIRST, servers: voters.to_vec() }),
-        stored: None,
-        list: None,
         accepted_epoch: 1,
         answered: voters.iter().map(|voter| voter.id).collect(),
-        acknowledged_nothing: BTreeSet::new(),
         generations,
+        ..Peers::default()
     }
 }
 
@@ -170,7 +168,7 @@ fn serve(machine: &Machine, zookeeper: &ZooKeeper, disk: &Mounted, list: &Ensemb
         zookeeper.append(&mut log, zxid)?;
         note(zxid);
         let files = transaction_log::listing(&volume.transactions_folder())?;
-        let held = files.held(&volume.generations()?.held, zxid, zxid - 1);
+        let held = files.held(&volume.generations()?.held, Some(zxid), zxid - 1);
         let own = volume.raise_generation(number - 1, held, BTreeMap::from([(2, number)]))?.unwrap();
         disk.note(GENERATION + u64::try_from(own).unwrap());
     }

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use futures::future::join_all;
@@ -32,29 +33,31 @@ pub struct Targets {
     pub bytes_per_second: Option<u64>,
 }
 
-/// Every problem of a name and its ports.
-pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<NetworkProblem> {
+/// Every problem of a name and its ports, and the shortest round trip to them.
+pub(super) async fn problems(targets: &Targets, name: &ServerName) -> (Vec<NetworkProblem>, Option<Duration>) {
     let addresses = match targets.resolver.resolve(&name.host).await {
         Ok(addresses) => addresses,
         Err(error) => {
             let kind =
                 if error.kind() == io::ErrorKind::TimedOut { ProblemKind::TimedOut } else { ProblemKind::NoSuchName };
-            return vec![problem(name, None, (kind, None, None))];
+            return (vec![problem(name, None, (kind, None, None))], None);
         }
     };
     if let Some(impossible) = impossible_name(&name.host, &targets.incarnation)
         && targets.resolver.resolve(&impossible).await.is_ok()
     {
-        return vec![problem(name, None, (ProblemKind::AnyNameResolves, None, None))];
+        return (vec![problem(name, None, (ProblemKind::AnyNameResolves, None, None))], None);
     }
     let mut problems = Vec::new();
+    let mut shortest: Option<Duration> = None;
     for port in PORTS {
         // Servers copy snapshots through this port.
         let rate = targets.bytes_per_second.filter(|_| port == QUORUM_PORT);
-        let found = of_port(&addresses, port, targets, (&name.cluster, rate)).await;
+        let (found, round_trip) = of_port(&addresses, port, targets, (&name.cluster, rate)).await;
         problems.extend(found.map(|found| problem(name, Some(port), found)));
+        shortest = shortest.into_iter().chain(round_trip).min();
     }
-    problems
+    (problems, shortest)
 }
 
 fn problem(name: &ServerName, port: Option<u16>, (problem, answered, rate): Wrong) -> NetworkProblem {
@@ -67,18 +70,21 @@ fn problem(name: &ServerName, port: Option<u16>, (problem, answered, rate): Wron
 /// What is wrong, the cluster that answered instead, and the rate of a path that is too slow.
 type Wrong = (ProblemKind, Option<String>, Option<u64>);
 
-/// The problem of a port, over all addresses of the name.
+/// The problem of a port, over all addresses of the name, and the shortest round trip to one that answers as it should.
 async fn of_port(
     addresses: &[IpAddr],
     port: u16,
     targets: &Targets,
     (cluster, rate): (&str, Option<u64>),
-) -> Option<Wrong> {
+) -> (Option<Wrong>, Option<Duration>) {
     let tries = addresses.iter().copied().take(MAX_ADDRESSES).map(|address| async move {
-        let seen = hear(SocketAddr::new(address, port), rate).await;
-        judge(&seen, &targets.incarnation, cluster)
+        let (seen, round_trip) = hear(SocketAddr::new(address, port), rate).await;
+        let wrong = judge(&seen, &targets.incarnation, cluster);
+        let round_trip = round_trip.filter(|_| wrong.is_none());
+        (wrong, round_trip)
     });
-    verdict(join_all(tries).await)
+    let (found, round_trips): (Vec<_>, Vec<_>) = join_all(tries).await.into_iter().unzip();
+    (verdict(found), round_trips.into_iter().flatten().min())
 }
 
 /// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one
@@ -187,8 +193,8 @@ mod tests {
             ordinal: None,
         };
         let found = async |cluster: &str| {
-            let problems = problems(&targets, &name(cluster)).await.into_iter();
-            problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
+            let (problems, _) = problems(&targets, &name(cluster)).await;
+            problems.into_iter().map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
         };
         assert_eq!(found("m2").await, [(Some(8443), ProblemKind::Refused, None)]);
         let wrong = |port: u16| (Some(i32::from(port)), ProblemKind::WrongServer, Some("m9".to_owned()));
@@ -196,9 +202,12 @@ mod tests {
         assert_eq!(found("m5").await, PORTS.map(|port| (Some(i32::from(port)), ProblemKind::WrongServer, None)));
         assert_eq!(found("m6").await, [(None, ProblemKind::AnyNameResolves, None)]);
         assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
+        // Another server says nothing of the path to this one.
+        let (to_own, to_other) = (problems(&targets, &name("m2")).await.1, problems(&targets, &name("m3")).await.1);
+        assert!(to_own.is_some() && to_other.is_none(), "{to_own:?} {to_other:?}");
         // No path carries so much. Servers copy snapshots through one port.
         let targets = Targets { bytes_per_second: Some(u64::MAX), ..targets };
-        let slow = problems(&targets, &name("m2")).await.into_iter().filter(|p| p.bytes_per_second.is_some());
+        let slow = problems(&targets, &name("m2")).await.0.into_iter().filter(|p| p.bytes_per_second.is_some());
         let slow: Vec<_> = slow.map(|p| (p.port, p.problem)).collect();
         assert_eq!(slow, [(Some(i32::from(QUORUM_PORT)), ProblemKind::TooSlow)]);
         std::fs::remove_file(hosts).unwrap();

@@ -5,7 +5,7 @@
 
 mod dial;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
@@ -21,8 +21,8 @@ use tracing::{debug, info};
 pub use dial::Targets;
 
 use mczk_api::{
-    contract::preflight::{MAX_FOUND, PreflightAnswer},
-    preflight::NetworkProblem,
+    contract::preflight::{MAX_FOUND, MAX_ROUND_TRIP, PreflightAnswer},
+    preflight::{NetworkProblem, RoundTrip},
 };
 use mczk_runtime::{conversation, shutdown::Shutdown};
 
@@ -37,26 +37,34 @@ const MAX_NAMES: usize = 16;
 /// Connections that are answered at once, on each port.
 const MAX_CONNECTIONS: usize = 64;
 
-/// What the last check found. Absent until it is known.
+/// What the last check found.
 #[derive(Clone, Debug, Default)]
-pub struct Results(Arc<Mutex<Option<Vec<NetworkProblem>>>>);
+pub struct Results(Arc<Mutex<LastCheck>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct LastCheck {
+    /// Absent until it is known.
+    problems: Option<Vec<NetworkProblem>>,
+    round_trip: Option<RoundTrip>,
+}
 
 impl Results {
     /// The JSON that the agent reads: a [`PreflightAnswer`] about this round of the probe of this cluster.
     #[must_use]
     pub fn to_json(&self, round: &str, cluster: &str) -> String {
-        let problems = self.0.lock().clone();
-        let answer = PreflightAnswer { round: round.to_owned(), cluster: cluster.to_owned(), problems };
+        let LastCheck { problems, round_trip } = self.0.lock().clone();
+        let answer = PreflightAnswer { round: round.to_owned(), cluster: cluster.to_owned(), problems, round_trip };
         serde_json::to_string(&answer).unwrap_or_default()
     }
 
-    fn set(&self, problems: Vec<NetworkProblem>, running_for: Duration) {
-        let mut results = self.0.lock();
-        let next = next_results(results.as_ref(), problems, running_for);
-        if *results != next {
-            info!(problems = ?next, "the network was checked");
+    fn set(&self, problems: Vec<NetworkProblem>, round_trip: Option<RoundTrip>, running_for: Duration) {
+        let mut last = self.0.lock();
+        let problems = next_results(last.problems.as_ref(), problems, running_for);
+        let next = LastCheck { problems, round_trip };
+        if *last != next {
+            info!(problems = ?next.problems, round_trip = ?next.round_trip, "the network was checked");
         }
-        *results = next;
+        *last = next;
     }
 }
 
@@ -71,18 +79,48 @@ fn next_results(
     (problems.is_empty() || before.is_some() || running_for >= GRACE).then_some(problems)
 }
 
+/// The shortest round trip to each cluster, in milliseconds, over all checks. Whatever holds up a probe, such as its small share
+/// of a processor, only adds to a round trip. A number that never rises also lets the status rest.
+#[derive(Debug, Default)]
+struct ShortestRoundTrips(BTreeMap<String, i32>);
+
+impl ShortestRoundTrips {
+    fn add(&mut self, cluster: String, measured: Duration) {
+        let milliseconds = i32::try_from(measured.as_micros().div_ceil(1000)).unwrap_or(MAX_ROUND_TRIP);
+        let milliseconds = milliseconds.clamp(1, MAX_ROUND_TRIP);
+        self.0.entry(cluster).and_modify(|known| *known = milliseconds.min(*known)).or_insert(milliseconds);
+    }
+
+    /// That to the farthest cluster.
+    fn longest(&self) -> Option<RoundTrip> {
+        let (to, milliseconds) = self.0.iter().max_by_key(|(_, milliseconds)| **milliseconds)?;
+        Some(RoundTrip { to: to.clone(), milliseconds: *milliseconds })
+    }
+}
+
 /// Checks the network again and again, until the shutdown.
 pub async fn check(targets: Targets, results: Results, shutdown: Shutdown) {
     let started = Instant::now();
     let checks = async {
+        let mut round_trips = ShortestRoundTrips::default();
         loop {
             let targets = &targets;
             let tries = stream::iter(targets.names.clone());
-            let tries = tries.map(|name| async move { dial::problems(targets, &name).await });
+            let tries = tries.map(|name| async move {
+                let (problems, round_trip) = dial::problems(targets, &name).await;
+                (name.cluster, problems, round_trip)
+            });
             // A path is measured alone: a server copies one snapshot.
             let at_once = if targets.bytes_per_second.is_some() { 1 } else { MAX_NAMES };
-            let problems: Vec<_> = tries.buffer_unordered(at_once).collect().await;
-            results.set(problems.concat(), started.elapsed());
+            let attempts: Vec<_> = tries.buffer_unordered(at_once).collect().await;
+            let mut all = Vec::new();
+            for (cluster, problems, round_trip) in attempts {
+                all.extend(problems);
+                if let Some(measured) = round_trip {
+                    round_trips.add(cluster, measured);
+                }
+            }
+            results.set(all, round_trips.longest(), started.elapsed());
             sleep(INTERVAL).await;
         }
     };
@@ -174,8 +212,29 @@ mod tests {
     fn an_answer_names_its_round_and_its_cluster() {
         let results = Results::default();
         assert_eq!(results.to_json("r", "m1"), r#"{"round":"r","cluster":"m1"}"#);
-        results.set(Vec::new(), Duration::ZERO);
+        results.set(Vec::new(), None, Duration::ZERO);
         assert_eq!(results.to_json("r", "m1"), r#"{"round":"r","cluster":"m1","problems":[]}"#);
+        results.set(Vec::new(), Some(RoundTrip { to: "m2".to_owned(), milliseconds: 9 }), Duration::ZERO);
+        let measured = r#"{"round":"r","cluster":"m1","problems":[],"roundTrip":{"to":"m2","milliseconds":9}}"#;
+        assert_eq!(results.to_json("r", "m1"), measured);
+    }
+
+    #[rstest]
+    #[case::none(&[], None)]
+    #[case::rounded_up(&[("m1", 1)], Some(("m1", 1)))]
+    #[case::the_farthest_cluster(&[("m1", 1000), ("m2", 8001), ("m3", 4000)], Some(("m2", 9)))]
+    #[case::the_shortest_to_each(&[("m2", 90_000), ("m3", 5000), ("m2", 4000), ("m2", 70_000)], Some(("m3", 5)))]
+    #[case::bounded(&[("m2", 61_000_000)], Some(("m2", MAX_ROUND_TRIP)))]
+    fn the_longest_of_the_shortest_round_trips_counts(
+        #[case] microseconds: &[(&str, u64)],
+        #[case] expected: Option<(&str, i32)>,
+    ) {
+        let mut round_trips = ShortestRoundTrips::default();
+        for (cluster, measured) in microseconds {
+            round_trips.add((*cluster).to_owned(), Duration::from_micros(*measured));
+        }
+        let longest = round_trips.longest();
+        assert_eq!(longest.as_ref().map(|longest| (longest.to.as_str(), longest.milliseconds)), expected);
     }
 
     #[test]

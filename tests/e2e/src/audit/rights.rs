@@ -40,8 +40,10 @@ pub const OPERATOR: &[Rare] = &[
 /// Rare rights of an agent in the story of the installation.
 pub const AGENT: &[Rare] = &[
     ("zookeepers", &["delete"], "the ensemble ended while the cluster was away"),
+    ("zookeepers", &["list"], "the API server does not stream the objects in a watch"),
     ("nodes", &["list"], "a node is drained"),
     ("persistentvolumes", &["get"], "a node is drained"),
+    ("persistentvolumeclaims", &["create"], "a claim has been missing for five seconds"),
     ("persistentvolumeclaims", &["patch"], "the spec asks for larger volumes"),
     ("persistentvolumeclaims", &["delete"], "a user wants a volume replaced"),
     ("configmaps", &["delete"], "the garbage collector deletes it with its owner"),

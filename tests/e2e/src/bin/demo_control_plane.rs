@@ -21,7 +21,7 @@ use mczk_api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::json;
 
 const NAME: &str = "zoo";
-const SECOND: &str = "zookeeper:3.9.5";
+const SECOND: &str = "zookeeper:3.9.6";
 /// The time between two updates of the table.
 const PACE: Duration = Duration::from_millis(250);
 /// The longest time of a step.

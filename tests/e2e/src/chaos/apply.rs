@@ -1,5 +1,7 @@
 //! Applies operations, and undoes them.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
@@ -35,6 +37,16 @@ pub enum Undo {
     Servers(String),
     /// Karmada reaches the cluster.
     Karmada(String),
+    /// A new control plane continues this incarnation.
+    Rebuilt(String),
+    /// The control plane has the data of this copy.
+    Restored(PathBuf),
+    /// The cluster has no firewall with this table.
+    Firewall(String, &'static str),
+    /// The cluster has no quota.
+    Refused(String),
+    /// The control plane has no admission policy.
+    RefusedAll(PathBuf),
     /// Packets are in time.
     Delay,
     /// The processes of the server continue.
@@ -113,11 +125,15 @@ impl World<'_> {
             | Kind::OldVolume
             | Kind::DeleteLogs
             | Kind::SwapVolumes
+            | Kind::ReplaceVolume
             | Kind::PauseServer
             | Kind::StallDisk
             | Kind::UseUpConnections
             | Kind::FillDisk => self.hit_server(operation).await,
             Kind::PauseAll => self.pause_all().await,
+            Kind::ForgetConnections | Kind::DropLargePackets | Kind::Refuse => self.limit(operation).await,
+            Kind::RefuseAll => self.refuse_all().await,
+            Kind::LoseControlPlane | Kind::RestoreControlPlane => self.lose_control_plane(operation.kind).await,
             Kind::EditPropagation | Kind::EditOverride | Kind::EditTemplate => {
                 self.soon(self.edit(operation)).await.map(|text| Applied::new(text, None))
             }
@@ -284,6 +300,11 @@ impl World<'_> {
             Kind::OldVolume => return Ok(Applied::new(self.restore_old_volume(operation, server).await?, None)),
             Kind::DeleteLogs => return Ok(Applied::new(self.delete_logs(server).await?, None)),
             Kind::SwapVolumes => return Ok(Applied::new(self.swap_volumes(&servers, server).await?, None)),
+            Kind::ReplaceVolume => {
+                self.gather().await?;
+                let one = format!("{cluster}/{name}");
+                self.soon(self.scene.command(&["replace", NAME, &one, "--yes"])).await?;
+            }
             Kind::StallDisk => {
                 self.stall(&server.into()).await?;
                 undo = Some(Undo::Stall(server.into()));
@@ -307,6 +328,8 @@ impl World<'_> {
 
     /// Changes that the user makes.
     async fn change(&self, operation: &Operation) -> Result<Applied> {
+        // The API server gets changes in the order in which they are made.
+        let _order = self.changing.lock().await;
         let number = self.another_change();
         let spec = wanted(operation, &mut self.declared(), &self.clusters, number)?;
         self.soon(self.declare(spec.clone())).await?;
@@ -335,6 +358,11 @@ impl World<'_> {
                 let mut network = self.network.lock().await;
                 network.change(rig, &self.clusters, |faults| faults.karmada.retain(|cut| cut != cluster)).await
             }
+            Undo::Rebuilt(incarnation) => self.rebuild_control_plane(incarnation).await,
+            Undo::Restored(copy) => self.restore_control_plane(copy).await,
+            Undo::Firewall(cluster, table) => self.no_firewall(cluster, table).await,
+            Undo::Refused(cluster) => self.no_quota(cluster).await,
+            Undo::RefusedAll(policy) => self.no_policy(policy).await,
             Undo::Delay => self.network.lock().await.change(rig, &self.clusters, |faults| faults.delay = 0).await,
             Undo::Resume(pod) => process::resume(&pod.uid).await,
             Undo::ResumeAll(pods) => {

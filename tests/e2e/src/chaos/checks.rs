@@ -3,11 +3,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::atomic::Ordering,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
-
+use kube::ResourceExt as _;
+use mczk_api::contract::labels::REPLACE_VOLUME;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -25,6 +27,8 @@ use crate::{
 
 /// The longest time until the ensemble is as declared, once all faults have ended. The steps of a new authority take minutes.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// The same after the loss of a control plane: its ensemble also gets a new authority.
+const AFTER_LOSS: Duration = Duration::from_secs(1200);
 /// The time between two looks at the ensemble.
 const PACE: Duration = Duration::from_secs(1);
 /// The longest time of a list of all writes.
@@ -100,11 +104,12 @@ impl World<'_> {
     /// What is missing.
     pub async fn settle(&self, record: &Record) -> Result<()> {
         let (begun, mut last) = (Instant::now(), String::new());
+        let patience = if self.has_lost_secrets.load(Ordering::Relaxed) { AFTER_LOSS } else { PATIENCE };
         loop {
             let Err(missing) = self.is_settled().await else { return Ok(()) };
             let text: String = format!("{missing:#}").chars().take(400).collect();
-            if begun.elapsed() > PATIENCE {
-                let late = anyhow::anyhow!("not as declared after {} s: {text}", PATIENCE.as_secs());
+            if begun.elapsed() > patience {
+                let late = anyhow::anyhow!("not as declared after {} s: {text}", patience.as_secs());
                 return Err(late.context(Failure::Stuck));
             }
             if text != last {
@@ -118,6 +123,11 @@ impl World<'_> {
     async fn is_settled(&self) -> Result<()> {
         let object = self.soon(self.scene.get(NAME)).await?;
         ensure!(is_settled(&object), "{}", conditions(&object));
+        // The agent replaces the volume some seconds later, and the server returns under another id.
+        let request = object.annotations().get(REPLACE_VOLUME).and_then(|request| request.split_once('/'));
+        if let (Some((id, _)), Some(list)) = (request, object.status.as_ref().and_then(|s| s.ensemble.as_ref())) {
+            ensure!(!list.voters.contains(&id.parse()?), "server {id} has the volume that the user wants replaced");
+        }
         let Declared { voters, placement, .. } = self.declared().clone();
         let servers = self.pods().servers().await?;
         let ready = servers.iter().filter(|server| server.ready).count();
@@ -126,6 +136,10 @@ impl World<'_> {
         ensure!(used.iter().all(|cluster| placement.contains(cluster)), "servers run in {used:?}");
         for address in self.pods().addresses().await? {
             serves(&address).await?;
+        }
+        if self.has_lost_secrets.load(Ordering::Relaxed) {
+            self.delete_lost_secrets(&object).await?;
+            self.has_lost_secrets.store(false, Ordering::Relaxed);
         }
         self.soon(self.scene.members_match(NAME)).await.map(drop)
     }

@@ -9,6 +9,10 @@ const AT_ONCE: usize = 4;
 /// The time that a start of the operator takes.
 const OPERATOR_STARTS: Duration = Duration::from_secs(5);
 
+/// What a person does not do while the control plane is lost: other clusters, a second operator, another program. A policy
+/// would return with the copy.
+const NEED_CONTROL_PLANE: [Kind; 4] = [Kind::Unjoin, Kind::SecondOperator, Kind::ChangeVersion, Kind::RefuseAll];
+
 /// Why an operation may not join others of its round; none if it may. All is healed after a round: so no rule needs
 /// operations of former rounds.
 #[must_use]
@@ -24,6 +28,11 @@ pub fn refusal(others: &[Operation], new: &Operation, clusters: usize) -> Option
     }
     if new.kind == Kind::KillOperator && same(Kind::KillOperator).any(|o| o.at.abs_diff(new.at) < OPERATOR_STARTS) {
         return Some("the operator starts at that time");
+    }
+    let loss = |operation: &Operation| operation.kind.loses_control_plane();
+    let of_control_plane = |operation: &Operation| loss(operation) || NEED_CONTROL_PLANE.contains(&operation.kind);
+    if others.iter().any(|other| loss(other) && of_control_plane(new) || of_control_plane(other) && loss(new)) {
+        return Some("the control plane is built again in this round");
     }
     let met = |other: &&Operation| conflict(other, new, clusters) || conflict(new, other, clusters);
     if others.iter().filter(|other| overlap(other, new)).any(|other| met(&other)) {
@@ -53,8 +62,8 @@ fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
         // These need no answer of the cluster.
         (Kind::PowerOff, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) => false,
         (Kind::PowerOff, _) | (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
-        // The end of one would end the other.
-        (Kind::PauseAll, Kind::PauseServer) => true,
+        // The end of one would end the other, and no operator starts without Karmada.
+        (Kind::PauseAll, Kind::PauseServer) | (Kind::LoseControlPlane, Kind::KillOperator | Kind::WrongClock) => true,
         (a, b) if a == b => match a.nature().scope {
             Scope::Cluster => same_cluster,
             // Two picks can be one server.
@@ -94,6 +103,7 @@ mod tests {
     fn one_volume_may_be_lost_in_a_round() {
         assert!(refused(&[(1, 0, Kind::LoseVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
         assert!(refused(&[(1, 20, Kind::OldVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
+        assert!(refused(&[(1, 0, Kind::ReplaceVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
         assert!(refused(&[(1, 20, Kind::Unjoin, 1)], (30, 20, Kind::Unjoin, 2)));
         assert!(!refused(&[(1, 30, Kind::PowerOff, 1)], (2, 0, Kind::LoseVolume, 2)));
     }
@@ -127,6 +137,20 @@ mod tests {
         assert!(!refused(&[(10, 30, Kind::StallDisk, 1)], (20, 30, Kind::PauseServer, 2)));
         assert!(refused(&[(10, 0, Kind::KillOperator, 0)], (12, 0, Kind::KillOperator, 0)));
         assert!(refused(&[(10, 0, Kind::ReplaceAuthority, 0)], (50, 0, Kind::ReplaceAuthority, 0)));
+    }
+
+    #[test]
+    fn the_control_plane_is_lost_once_in_a_round() {
+        let lost = [(1, 20, Kind::LoseControlPlane, 0)];
+        for kind in
+            [Kind::RestoreControlPlane, Kind::LoseControlPlane, Kind::Unjoin, Kind::SecondOperator, Kind::RefuseAll]
+        {
+            assert!(refused(&lost, (40, 20, kind, 1)), "{kind:?}");
+            assert!(refused(&[(40, 20, kind, 1)], (1, 20, Kind::LoseControlPlane, 0)), "{kind:?}");
+        }
+        assert!(!refused(&lost, (10, 20, Kind::PowerOff, 1)));
+        assert!(refused(&lost, (10, 0, Kind::KillOperator, 1)));
+        assert!(!refused(&lost, (30, 0, Kind::KillOperator, 1)));
     }
 
     #[test]

@@ -6,8 +6,10 @@
 
 pub mod apply;
 pub mod checks;
+mod control_plane;
 pub mod governor;
 mod hands;
+mod limits;
 pub mod network;
 pub mod operations;
 pub mod play;

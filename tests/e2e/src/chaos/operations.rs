@@ -31,6 +31,8 @@ pub enum Kind {
     OldVolume,
     /// A server's transaction logs are deleted.
     DeleteLogs,
+    /// The user asks for an empty volume of a server, with `mczk replace`.
+    ReplaceVolume,
     /// Two of five voters get each other's volume.
     SwapVolumes,
     /// A whole cluster loses power.
@@ -45,6 +47,18 @@ pub enum Kind {
     Unjoin,
     /// Packets between all clusters are late.
     Delay,
+    /// A firewall forgets all connections of the servers of a cluster, and drops their packets.
+    ForgetConnections,
+    /// The path to and from the servers of a cluster drops large packets, as with a wrong MTU.
+    DropLargePackets,
+    /// A quota refuses everything that is created for the ensemble in a cluster.
+    Refuse,
+    /// An admission policy of the control plane refuses everything that is written for the ensemble.
+    RefuseAll,
+    /// Karmada's data are lost. The user builds the control plane again, and adopts the ensemble.
+    LoseControlPlane,
+    /// The control plane returns to an older copy of its data. The user declares again what the copy lacks.
+    RestoreControlPlane,
     /// The process of a server stops for a while (SIGSTOP).
     PauseServer,
     /// The processes of all servers stop for a while, as in long pauses of their JVMs.
@@ -132,7 +146,21 @@ impl Kind {
     /// of a cluster that answers.
     #[must_use]
     pub fn loses_volumes(self) -> bool {
-        matches!(self, Self::LoseVolume | Self::OldVolume | Self::DeleteLogs | Self::SwapVolumes | Self::Unjoin)
+        matches!(
+            self,
+            Self::LoseVolume
+                | Self::OldVolume
+                | Self::DeleteLogs
+                | Self::SwapVolumes
+                | Self::ReplaceVolume
+                | Self::Unjoin
+        )
+    }
+
+    /// True if the control plane is built again afterwards, from nothing or from a copy.
+    #[must_use]
+    pub fn loses_control_plane(self) -> bool {
+        matches!(self, Self::LoseControlPlane | Self::RestoreControlPlane)
     }
 
     /// How it is chosen.
@@ -143,7 +171,7 @@ impl Kind {
             Self::KillServer => (Server, 6, None),
             Self::DeletePod => (Server, 5, None),
             Self::LoseVolume => (Server, 4, None),
-            Self::ForceDeletePod | Self::DeleteLogs | Self::SwapVolumes => (Server, 2, None),
+            Self::ForceDeletePod | Self::DeleteLogs | Self::SwapVolumes | Self::ReplaceVolume => (Server, 2, None),
             Self::KillAgent | Self::ChangePlacement => (Cluster, 4, None),
             Self::DeleteStatefulSet => (Cluster, 2, None),
             Self::KillLeader | Self::KillOperator | Self::ChangeSetting | Self::ChangeReplicas => (Whole, 4, None),
@@ -159,10 +187,13 @@ impl Kind {
             | Self::DeleteTemplate
             | Self::DeleteWork
             | Self::WipeStatus => (Whole, 1, None),
-            Self::PowerOff | Self::PowerOffNode => (Cluster, 2, Some((10, 45))),
-            Self::CutServers | Self::CutKarmada => (Cluster, 3, Some((10, 45))),
-            Self::Delay | Self::WrongClock => (Whole, 2, Some((10, 40))),
+            Self::PowerOff | Self::PowerOffNode | Self::DropLargePackets => (Cluster, 2, Some((10, 45))),
+            Self::CutServers | Self::CutKarmada | Self::ForgetConnections | Self::Refuse => {
+                (Cluster, 3, Some((10, 45)))
+            }
+            Self::Delay | Self::WrongClock | Self::RefuseAll => (Whole, 2, Some((10, 40))),
             Self::Unjoin => (Cluster, 1, Some((10, 40))),
+            Self::LoseControlPlane | Self::RestoreControlPlane => (Whole, 1, Some((10, 40))),
             // The ensemble knows a newer generation after 15 s.
             Self::OldVolume => (Server, 4, Some((18, 40))),
             Self::PauseServer => (Server, 4, Some((3, 40))),

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -46,6 +46,18 @@ pub struct Declared {
     pub changes: u32,
 }
 
+impl Declared {
+    /// The whole object.
+    fn object(&self) -> Result<Value> {
+        let mut spec = spec::first(self.image, spec::FOLDERS, &self.placement, true);
+        let (path, settings) = ("/template/zooCfg", settings(self.changes));
+        if let (Some(first), Some(settings)) = (spec.pointer_mut(path), settings.pointer(path)) {
+            first.clone_from(settings);
+        }
+        Ok(ensemble(NAME, i32::try_from(self.voters)?, &spec))
+    }
+}
+
 /// A federation with an ensemble.
 pub struct World<'a> {
     /// The federation.
@@ -66,6 +78,10 @@ pub struct World<'a> {
     pub sessions: tokio::sync::Mutex<Vec<zookeeper_client::Client>>,
     /// The transactions read so far.
     pub logs: tokio::sync::Mutex<Logs>,
+    /// True if a control plane was lost, and Secrets of its authority may be left in member clusters.
+    pub has_lost_secrets: AtomicBool,
+    /// Held while the user changes the spec.
+    pub changing: tokio::sync::Mutex<()>,
     declared: Mutex<Declared>,
 }
 
@@ -78,12 +94,7 @@ impl<'a> World<'a> {
         let scene = Scene::new(members.federation, "chaos", crate::agent::Behaviour::default()).await?;
         let clusters: Vec<String> = members.federation.members.keys().cloned().collect();
         let declared = Declared { voters: VOTERS, placement: clusters.clone(), image: scene::IMAGE, changes: 0 };
-        let mut first = spec::first(declared.image, spec::FOLDERS, &declared.placement, true);
-        let path = "/template/zooCfg";
-        if let (Some(first), Some(settings)) = (first.pointer_mut(path), settings(0).pointer(path)) {
-            first.clone_from(settings);
-        }
-        scene.create(&ensemble(NAME, i32::try_from(VOTERS)?, &first)).await?;
+        scene.create(&declared.object()?).await?;
         Ok(Self {
             members,
             scene,
@@ -94,6 +105,8 @@ impl<'a> World<'a> {
             stalled: tokio::sync::Mutex::default(),
             sessions: tokio::sync::Mutex::default(),
             logs: tokio::sync::Mutex::default(),
+            has_lost_secrets: AtomicBool::new(false),
+            changing: tokio::sync::Mutex::default(),
             declared: Mutex::new(declared),
         })
     }
@@ -101,6 +114,14 @@ impl<'a> World<'a> {
     /// The ensemble as the user declares it now.
     pub fn declared(&self) -> MutexGuard<'_, Declared> {
         self.declared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The whole object as the user declares it now. Its annotations of pods are those of the beginning.
+    ///
+    /// # Errors
+    /// If it has too many voters.
+    pub fn object(&self) -> Result<Value> {
+        self.declared().object()
     }
 
     /// Changes the spec.

@@ -1,5 +1,5 @@
-//! Calls of the webhook while its pods are replaced. The clients call as Karmada does: they reuse connections, and they
-//! repeat no call. Some open a connection for each call.
+//! Calls of the webhook while its pods or its authority are replaced. The clients call as Karmada does: they reuse connections,
+//! follow the registration, and repeat no call. Some open a connection for each call.
 
 use std::time::Duration;
 
@@ -25,9 +25,14 @@ const KEPT: [u64; 6] = [20, 20, 50, 100, 1000, 4000];
 /// Pauses, in milliseconds, between two calls of clients that open a connection for each call.
 const NEW: [u64; 2] = [50, 100];
 
+/// The time between two looks at the registration, which Karmada watches.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// The webhook as it is registered.
 #[derive(Clone)]
 struct Webhook {
+    /// The authorities that Karmada trusts, in base64.
+    authority: String,
     config: Config,
     path: String,
 }
@@ -37,6 +42,8 @@ struct Webhook {
 pub(super) struct Calls {
     /// Number of answers.
     pub(super) answered: usize,
+    /// How often a client found another authority in the registration.
+    pub(super) authorities: usize,
     /// The error of each failed call.
     pub(super) failed: Vec<String>,
 }
@@ -53,7 +60,8 @@ impl Load {
     /// # Errors
     /// If none is registered.
     pub(super) async fn start(karmada: &Client) -> Result<Self> {
-        let webhook = Webhook::registered(karmada).await?;
+        let (registered, webhook) = watch::channel(Webhook::registered(karmada).await?);
+        tokio::spawn(follow(karmada.clone(), registered));
         let (stop, stopped) = watch::channel(false);
         let mut clients = JoinSet::new();
         let kept = KEPT.into_iter().map(|pause| (pause, false));
@@ -70,20 +78,42 @@ impl Load {
         let mut all = Calls::default();
         for calls in self.clients.join_all().await {
             all.answered += calls.answered;
+            all.authorities += calls.authorities;
             all.failed.extend(calls.failed);
         }
         all
     }
 }
 
-async fn calls(webhook: Webhook, pause: Duration, is_new: bool, mut stopped: watch::Receiver<bool>) -> Calls {
+/// Looks at the registration until no client needs it. What cannot be read stays as it was.
+async fn follow(karmada: Client, registered: watch::Sender<Webhook>) {
+    while !registered.is_closed() {
+        tokio::time::sleep(LOOK).await;
+        let Ok(now) = Webhook::registered(&karmada).await else { continue };
+        registered.send_if_modified(|before| {
+            let is_new = now.authority != before.authority;
+            *before = now;
+            is_new
+        });
+    }
+}
+
+async fn calls(
+    mut webhook: watch::Receiver<Webhook>,
+    pause: Duration,
+    is_new: bool,
+    mut stopped: watch::Receiver<bool>,
+) -> Calls {
     let mut calls = Calls::default();
     let mut client = None;
     while !*stopped.borrow() {
-        if is_new {
+        let is_replaced = webhook.has_changed().unwrap_or_default();
+        calls.authorities += usize::from(is_replaced);
+        if is_new || is_replaced {
             client = None;
         }
-        match webhook.call(&mut client).await {
+        let registered = webhook.borrow_and_update().clone();
+        match registered.call(&mut client).await {
             Ok(()) => calls.answered += 1,
             Err(error) => {
                 let connection = if is_new { "a new connection" } else { "a kept connection" };
@@ -118,7 +148,7 @@ impl Webhook {
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         config.proxy_url = None;
         config.default_retry = false;
-        Ok(Self { config, path: path.to_owned() })
+        Ok(Self { authority: authority.to_owned(), config, path: path.to_owned() })
     }
 
     /// One call, by the client if there is one.

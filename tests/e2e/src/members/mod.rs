@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
@@ -213,6 +213,29 @@ impl<'a> Members<'a> {
             self.kubectl(cluster, &wait).await.with_context(|| format!("the agent of {cluster}"))
         });
         futures::future::try_join_all(each).await.map(drop)
+    }
+
+    /// Runs a line of the shell on every node of a cluster; `None` means those of all member clusters.
+    ///
+    /// # Errors
+    /// If the cluster has no node, or the line fails on one.
+    pub async fn on_nodes_of(&self, cluster: Option<&str>, line: &str) -> Result<()> {
+        let federation = self.federation;
+        // The first node has the name of its cluster.
+        let of = |node: &str, cluster: &str| {
+            node.strip_prefix(cluster).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let wanted = |node: &String| match cluster {
+            Some(cluster) => of(node, cluster),
+            None => federation.members.keys().any(|cluster| of(node, cluster)),
+        };
+        let nodes: Vec<String> = federation.rig.nodes().into_iter().filter(wanted).collect();
+        ensure!(!nodes.is_empty(), "no node of {cluster:?} in {:?}", federation.rig.nodes());
+        for node in nodes {
+            let output = federation.rig.exec(&node, ["sh", "-c", line]).await?;
+            ensure!(output.status.success(), "{node}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
     }
 
     /// The pods of a namespace.

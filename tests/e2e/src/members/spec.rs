@@ -55,3 +55,16 @@ pub fn first(image: &str, (class, size): (&str, &str), clusters: &[String], quor
     }
     first
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both were one version for a while: nothing was upgraded.
+    #[test]
+    fn an_upgrade_begins_with_the_patch_before() {
+        let tagged = |image: &str| format!("docker.io/library/{image}");
+        assert_eq!([tagged(FORMER), tagged(IMAGE)], [rig::ZOOKEEPER_BEFORE, rig::ZOOKEEPER]);
+        assert_ne!(FORMER, IMAGE);
+    }
+}

@@ -82,7 +82,7 @@ pub(super) async fn member_edited(federation: &Federation) -> Result<()> {
     let records = scene.get("zoo").await?.status.unwrap_or_default().records.len();
     ensure!(records == 1, "an edit in a member began a record");
     // The agent follows the new object.
-    scene.image("zoo", "zookeeper:3.9.5").await?;
+    scene.image("zoo", "zookeeper:3.9.6").await?;
     scene.settled("zoo").await?;
     scene.members_match("zoo").await?;
     scene.delete("zoo").await

@@ -17,8 +17,8 @@ use crate::{
     scene::{IMAGE, PATIENCE, Scene, ensemble, kind},
 };
 
-const SECOND: &str = "zookeeper:3.9.5";
-const THIRD: &str = "zookeeper:3.9.6";
+const SECOND: &str = "zookeeper:3.9.6";
+const THIRD: &str = "zookeeper:3.9.7";
 
 async fn deployed<'a>(federation: &'a Federation, name: &str, replicas: i32, more: Value) -> Result<Scene<'a>> {
     let scene = Scene::new(federation, name, Behaviour::default()).await?;

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 use mczk_api::{
     ZooKeeper,
-    contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    contract::{
+        certificate_names::numbered,
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, REPLACE_AUTHORITY},
+    },
+    zookeeper::Ensemble,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::faults::deployed;
 use crate::{
@@ -20,6 +24,9 @@ use crate::{
 };
 
 const NAME: &str = "zoo";
+/// The clusters of an ensemble when the control plane is copied, and later.
+const FIRST: [&str; 2] = ["m1", "m2"];
+const LATER: [&str; 2] = ["m2", "m3"];
 
 pub(super) async fn adopted(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "adopted", 5).await?;
@@ -35,7 +42,7 @@ pub(super) async fn adopted(federation: &Federation) -> Result<()> {
     scene.settled(NAME).await?;
     let now = self::list(&scene).await?;
     ensure!(now.servers == list.servers && now.incarnation == list.incarnation, "the servers are {now:?}");
-    let tls = |list: &mczk_api::zookeeper::Ensemble| list.tls.as_ref().map(|tls| tls.trust.clone());
+    let tls = |list: &Ensemble| list.tls.as_ref().map(|tls| tls.trust.clone());
     ensure!(tls(&now) != tls(&list), "the key of the authority is lost, and it was not replaced");
     ensure!(self::pods(&scene).await? == pods, "pods were restarted");
     wait_for("nothing is left of the incarnation that waited", PATIENCE, || async {
@@ -66,12 +73,7 @@ pub(super) async fn adopted_elsewhere(federation: &Federation) -> Result<()> {
     scene.command(&["adopt", NAME, &former]).await?;
     scene.settled(NAME).await?;
     ensure!(self::pods(&scene).await? == pods, "pods were restarted");
-    wait_for("only the cluster with the server keeps the object", PATIENCE, || async {
-        let objects = scene.in_members(NAME).await?;
-        ensure!(objects.keys().eq([only]), "{:?} have it", objects.keys());
-        Ok(())
-    })
-    .await
+    only_in(&scene, &[only]).await
 }
 
 pub(super) async fn declared_over(federation: &Federation) -> Result<()> {
@@ -95,17 +97,64 @@ pub(super) async fn declared_over(federation: &Federation) -> Result<()> {
     Ok(())
 }
 
+/// Three ensembles change after the copy: one grows, one moves, and one gets another authority.
 pub(super) async fn restored(federation: &Federation) -> Result<()> {
-    let scene = deployed(federation, "restored", 5).await?;
+    let (growing, moving, renewing) = futures::try_join!(
+        deployed(federation, "restored", 5),
+        three(federation, "restored-moved", in_clusters(FIRST)),
+        three(federation, "restored-renewed", json!({})),
+    )?;
     let copy = federation.folder.join("karmada.json");
     federation.rig.copy_karmada(&copy).await?;
-    scene.change(NAME, json!({ "replicas": 7 })).await?;
-    scene.settled(NAME).await?;
-    let newest = list(&scene).await?;
+    let (grown, moved, renewed) = futures::try_join!(grow(&growing), move_on(&moving), renew(&renewing))?;
     federation.restore_control_plane(&copy).await?;
+    for (scene, newest) in [(&growing, &grown), (&moving, &moved), (&renewing, &renewed)] {
+        newest.runs_on(scene).await.with_context(|| scene.namespace.clone())?;
+    }
+    futures::try_join!(grow_again(&growing, &grown), move_again(&moving, &moved), renew_again(&renewing, &renewed))?;
+    Ok(())
+}
+
+/// What agents and servers have when the control plane returns to an older copy.
+struct Newest {
+    list: Ensemble,
+    pods: BTreeMap<(String, String), Option<String>>,
+}
+
+impl Newest {
+    async fn of(scene: &Scene<'_>) -> Result<Self> {
+        scene.settled(NAME).await?;
+        let list = wait_for("the member clusters follow one list", PATIENCE, || list(scene)).await?;
+        Ok(Self { list, pods: pods(scene).await? })
+    }
+
+    /// Checks that no agent has gone back, although Karmada has brought the objects of the copy. The operator has only started.
+    async fn runs_on(&self, scene: &Scene<'_>) -> Result<()> {
+        self.restarts_nothing(scene).await?;
+        let (now, newest) = (list(scene).await?, &self.list);
+        ensure!(now.epoch >= newest.epoch, "agents follow {now:?}, and followed {newest:?}");
+        let trusted = authorities(&now);
+        let is_trusted = authorities(newest).iter().all(|authority| trusted.contains(authority));
+        ensure!(is_trusted, "servers trust the authorities {trusted:?}");
+        Ok(())
+    }
+
+    async fn restarts_nothing(&self, scene: &Scene<'_>) -> Result<()> {
+        let now = pods(scene).await?;
+        ensure!(now == self.pods, "servers restarted or moved: {now:?}, before {:?}", self.pods);
+        Ok(())
+    }
+}
+
+async fn grow(scene: &Scene<'_>) -> Result<Newest> {
+    scene.change(NAME, json!({ "replicas": 7 })).await?;
+    Newest::of(scene).await
+}
+
+async fn grow_again(scene: &Scene<'_>, Newest { list: newest, .. }: &Newest) -> Result<()> {
     // The restored object declares five voters.
     wait_for("the operator follows the newest server list", PATIENCE, || async {
-        let now = list(&scene).await?;
+        let now = list(scene).await?;
         ensure!(now.epoch > newest.epoch && now.servers.len() == 5, "the list is {now:?}");
         Ok(())
     })
@@ -113,12 +162,98 @@ pub(super) async fn restored(federation: &Federation) -> Result<()> {
     scene.settled(NAME).await?;
     scene.change(NAME, json!({ "replicas": 7 })).await?;
     scene.settled(NAME).await?;
-    let now = list(&scene).await?;
+    let now = list(scene).await?;
     let reused = now.servers.iter().find(|server| {
         newest.servers.iter().all(|known| known.id != server.id) && Some(server.id) <= newest.highest_id
     });
     ensure!(reused.is_none() && now.servers.len() == 7, "server {reused:?} has an id that was given out before");
     scene.members_match(NAME).await.map(drop)
+}
+
+fn in_clusters(names: [&str; 2]) -> Value {
+    json!({ "placement": { "clusterAffinity": { "clusterNames": names } } })
+}
+
+async fn move_on(scene: &Scene<'_>) -> Result<Newest> {
+    scene.change(NAME, in_clusters(LATER)).await?;
+    scene.settled(NAME).await?;
+    only_in(scene, &LATER).await?;
+    Newest::of(scene).await
+}
+
+/// The copy gives servers to the cluster that they have left, and the operator waits for the one that they have joined.
+async fn move_again(scene: &Scene<'_>, newest: &Newest) -> Result<()> {
+    let message = scene.condition(NAME, "Progressing", "False", "NewerServerList").await?;
+    ensure!(message.contains("spec.placement does not select: m3"), "the message is {message}");
+    newest.restarts_nothing(scene).await?;
+    scene.change(NAME, in_clusters(LATER)).await?;
+    scene.settled(NAME).await?;
+    only_in(scene, &LATER).await?;
+    let now = list(scene).await?;
+    let continues = now.epoch > newest.list.epoch && now.servers == newest.list.servers;
+    ensure!(continues, "the list is {now:?}, and was {:?}", newest.list);
+    newest.restarts_nothing(scene).await?;
+    scene.members_match(NAME).await.map(drop)
+}
+
+async fn renew(scene: &Scene<'_>) -> Result<Newest> {
+    replace_authority(scene, 1).await?;
+    Newest::of(scene).await
+}
+
+/// The copy lacks the key of the authority in use. The operator replaces it by itself, and once more for the user's request.
+async fn renew_again(scene: &Scene<'_>, newest: &Newest) -> Result<()> {
+    let lost = authorities(&newest.list).into_iter().max().context("servers trust no authority")?;
+    let own = later_authority(scene, lost).await?;
+    scene.settled(NAME).await?;
+    newest.restarts_nothing(scene).await?;
+    replace_authority(scene, own).await?;
+    scene.settled(NAME).await?;
+    let now = list(scene).await?;
+    ensure!(now.servers == newest.list.servers, "the list is {now:?}, and was {:?}", newest.list);
+    newest.restarts_nothing(scene).await
+}
+
+/// Requests another authority than this one, and waits until it is in use.
+async fn replace_authority(scene: &Scene<'_>, former: u32) -> Result<()> {
+    scene.annotate(NAME, REPLACE_AUTHORITY, "1").await?;
+    later_authority(scene, former).await.map(drop)
+}
+
+/// Waits until servers trust one authority alone, which is later than this one. Returns its number.
+async fn later_authority(scene: &Scene<'_>, former: u32) -> Result<u32> {
+    wait_for(&format!("servers trust an authority after {former} alone"), PATIENCE, || async {
+        let trusted = authorities(&list(scene).await?);
+        let &[authority] = trusted.as_slice() else { bail!("they trust {trusted:?}") };
+        ensure!(authority > former, "they trust authority {authority}");
+        Ok(authority)
+    })
+    .await
+}
+
+/// The numbers of the authorities that servers trust.
+fn authorities(list: &Ensemble) -> Vec<u32> {
+    let trust = list.tls.iter().flat_map(|tls| &tls.trust);
+    trust.filter_map(|name| Some(numbered(name)?.1)).collect()
+}
+
+/// A scene with an ensemble of three voters.
+async fn three<'a>(federation: &'a Federation, name: &str, more: Value) -> Result<Scene<'a>> {
+    let scene = Scene::new(federation, name, Behaviour::default()).await?;
+    scene.create(&ensemble(NAME, 3, &more)).await?;
+    scene.settled(NAME).await?;
+    scene.members_match(NAME).await?;
+    Ok(scene)
+}
+
+/// Waits until only these clusters have the object.
+async fn only_in(scene: &Scene<'_>, clusters: &[&str]) -> Result<()> {
+    wait_for(&format!("only {clusters:?} have the object"), PATIENCE, || async {
+        let objects = scene.in_members(NAME).await?;
+        ensure!(objects.keys().eq(clusters), "{:?} have it", objects.keys());
+        Ok(())
+    })
+    .await
 }
 
 /// The namespace in the new control plane.
@@ -134,7 +269,7 @@ async fn waits_for(scene: &Scene<'_>, former: &str) -> Result<()> {
 }
 
 /// The server list that all member clusters follow.
-async fn list(scene: &Scene<'_>) -> Result<mczk_api::zookeeper::Ensemble> {
+async fn list(scene: &Scene<'_>) -> Result<Ensemble> {
     let objects = scene.in_members(NAME).await?;
     let mut lists = objects.into_values().filter_map(|object: ZooKeeper| object.status?.ensemble);
     let first = lists.next().context("no member cluster follows a list")?;
@@ -144,7 +279,7 @@ async fn list(scene: &Scene<'_>) -> Result<mczk_api::zookeeper::Ensemble> {
 }
 
 /// Uids of all pods, by cluster and name.
-async fn pods(scene: &Scene<'_>) -> Result<BTreeMap<(String, String), Option<String>>> {
+pub(super) async fn pods(scene: &Scene<'_>) -> Result<BTreeMap<(String, String), Option<String>>> {
     let mut all = BTreeMap::new();
     for (cluster, client) in &scene.federation.members {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &scene.namespace);

@@ -19,7 +19,7 @@ use crate::{
     scene::{PATIENCE, Scene, ensemble, kind},
 };
 
-pub(super) const SECOND: &str = "zookeeper:3.9.5";
+pub(super) const SECOND: &str = "zookeeper:3.9.6";
 
 pub(super) async fn deployed<'a>(federation: &'a Federation, name: &str, restart: u64) -> Result<Scene<'a>> {
     voters(federation, name, 5, restart).await

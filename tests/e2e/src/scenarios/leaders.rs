@@ -15,7 +15,7 @@ use crate::{
     programs::Process,
 };
 
-pub(super) const THIRD: &str = "zookeeper:3.9.6";
+pub(super) const THIRD: &str = "zookeeper:3.9.7";
 
 /// Longest time until another operator acts after a crash: the lease expires, and the candidate tries once in its retry period.
 pub(super) fn after_crash() -> Duration {

@@ -12,6 +12,9 @@ mod evictions;
 mod faults;
 mod growth;
 mod leaders;
+mod namespaces;
+mod policies;
+mod refusals;
 mod rest;
 
 use std::{pin::Pin, time::Duration};
@@ -51,7 +54,7 @@ pub enum Place {
 /// up to four times as long as alone, and a wait has a limit of its own.
 #[must_use]
 pub fn limit() -> Duration {
-    Duration::from_secs(540) + rest::rest() + elections::time() + leaders::time()
+    Duration::from_secs(900) + rest::rest() + elections::time() + leaders::time()
 }
 
 macro_rules! scenario {
@@ -125,6 +128,11 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(
         Beside,
+        by_hand::contested,
+        "another controller changes an object of the operator again and again: writes are bounded, and it is named"
+    ),
+    scenario!(
+        Beside,
         by_hand::template_deleted,
         "a template that is deleted by hand returns, and servers are unaffected"
     ),
@@ -149,8 +157,33 @@ pub const ALL: &[Scenario] = &[
         "Karmada divides the voters: Duplicated, Aggregated and by room, which must exist; later nothing moves"
     ),
     scenario!(Beside, growth::volumes_grow, "volumes grow one after another, in use, and so do those of new servers"),
+    scenario!(
+        Beside,
+        refusals::refused_at_first,
+        "an admission policy refuses what the operator creates: the status names it, and its end is enough"
+    ),
+    scenario!(
+        Beside,
+        refusals::refused_later,
+        "an admission policy refuses what a change needs: all servers run on, and the change continues"
+    ),
+    scenario!(
+        Beside,
+        refusals::refused_in_member,
+        "an admission policy refuses in a member cluster what Karmada brings: the status names the cluster and the reason"
+    ),
+    scenario!(
+        Beside,
+        policies::key_selected,
+        "policies of a user that select all Secrets carry no key of an ensemble; without its label they do, and are named"
+    ),
     scenario!(Beside, deletions::deleted, "a deletion leaves nothing in member clusters and control plane"),
     scenario!(Beside, deletions::deleted_while_rolling, "a deletion during a rollout leaves nothing"),
+    scenario!(
+        Beside,
+        namespaces::namespace_deleted,
+        "a namespace is deleted: servers stop as with their object and not before, and volumes go if Karmada brought it"
+    ),
     scenario!(
         Alone,
         faults::registration_lost,
@@ -184,7 +217,7 @@ pub const ALL: &[Scenario] = &[
     scenario!(
         Alone,
         control_plane::restored,
-        "Karmada's data come back from an older copy: the operator follows the newest server list, and reuses no id"
+        "Karmada's data come back from a copy before a growth, a move and a new authority: the newest lists stay, and no id returns"
     ),
     scenario!(
         Alone,

@@ -10,9 +10,7 @@ use mczk_api::{ZooKeeper, contract::naming::claim_of, zookeeper::ZooKeeperStatus
 /// A claim that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LiveClaim {
-    /// Its name.
     pub(super) name: String,
-    /// Its uid.
     pub(super) uid: String,
 }
 

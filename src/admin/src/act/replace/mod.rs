@@ -92,8 +92,13 @@ impl Replace {
             let volume = member.volume(&server.pod).await.map_err(Error::Failed)?;
             let request = Request::new(&object, server.clone(), &claim, volume);
             // The API server checks the change before the user reads that it happens.
-            let written =
-                Written { manager: "mczk-replace", patch: &request.patch, verb: "requested", what: "the request into" };
+            let written = Written {
+                manager: "mczk-replace",
+                seen: &object,
+                patch: &request.patch,
+                verb: "requested",
+                what: "the request into",
+            };
             write(&client, (&namespace, name), &written, true).await?;
             print(&text(&format!("{namespace}/{name}"), &namespace, &request))?;
             if self.dry_run {

@@ -12,7 +12,6 @@ use mczk_api::contract::{labels::REPLACE_VOLUME, replace_request::ReplaceRequest
 /// A request, as a change of the MultiClusterZooKeeper.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Request {
-    /// The server.
     pub(super) server: ListedServer,
     /// Name of its claim.
     pub(super) claim: String,
@@ -20,7 +19,7 @@ pub(super) struct Request {
     pub(super) uid: String,
     /// The volume that the server last reported.
     pub(super) volume: Option<String>,
-    /// Merge patch of the MultiClusterZooKeeper. The API server refuses it if the object has changed meanwhile.
+    /// Merge patch of the MultiClusterZooKeeper.
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
     pub(super) values: (Option<String>, String),
@@ -35,11 +34,7 @@ impl Request {
             claim: claim.name.clone(),
             uid: claim.uid.clone(),
             volume,
-            patch: json!({
-                "metadata": {
-                    "resourceVersion": object.metadata.resource_version, "annotations": { REPLACE_VOLUME: after },
-                },
-            }),
+            patch: json!({ "metadata": { "annotations": { REPLACE_VOLUME: after } } }),
             values: (object.annotations().get(REPLACE_VOLUME).cloned(), after),
         }
     }
@@ -86,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_names_the_claim_and_the_version_that_was_read() {
+    fn the_patch_names_the_claim() {
         let object = json!({
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
-            "metadata": { "name": "zk", "resourceVersion": "77", "annotations": { REPLACE_VOLUME: "1/u-0" } },
+            "metadata": { "name": "zk", "annotations": { REPLACE_VOLUME: "1/u-0" } },
         });
         let claim = LiveClaim { name: "data-zk-abc123-0".to_owned(), uid: "u-1".to_owned() };
         let request = Request::new(&serde_json::from_value(object).unwrap(), server(2), &claim, None);
-        let expected = json!({ "metadata": { "resourceVersion": "77", "annotations": { REPLACE_VOLUME: "2/u-1" } } });
+        let expected = json!({ "metadata": { "annotations": { REPLACE_VOLUME: "2/u-1" } } });
         assert_eq!(request.patch, expected);
         assert_eq!(request.values, (Some("1/u-0".to_owned()), "2/u-1".to_owned()));
     }

@@ -70,8 +70,13 @@ impl Restart {
                 decision.notes.push(format!("The order of the clusters is unknown: {error}."));
             }
             // The API server checks the change before the user reads that it happens.
-            let written =
-                Written { manager: "mczk-restart", patch: &decision.patch, verb: "restarted", what: "the restart of" };
+            let written = Written {
+                manager: "mczk-restart",
+                seen: &object,
+                patch: &decision.patch,
+                verb: "restarted",
+                what: "the restart of",
+            };
             write(&client, (&namespace, name), &written, true).await?;
             print(&text(&format!("{namespace}/{name}"), &decision))?;
             if self.dry_run {

@@ -17,7 +17,7 @@ pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 /// A restart of every server of an ensemble.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestartDecision {
-    /// Merge patch of the MultiClusterZooKeeper. The API server refuses it if the object has changed meanwhile.
+    /// Merge patch of the MultiClusterZooKeeper.
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
     pub(super) values: (Option<String>, String),
@@ -64,10 +64,7 @@ pub(super) fn decide(object: &DynamicObject, order: &[String], now: Timestamp) -
     let before = metadata.and_then(|metadata| metadata.annotations.get(RESTARTED_AT)).cloned();
     let after = now.to_string();
     Ok(RestartDecision {
-        patch: json!({
-            "metadata": { "resourceVersion": object.metadata.resource_version },
-            "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: after } } } },
-        }),
+        patch: json!({ "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: after } } } } }),
         values: (before, after),
         clusters,
         notes: notes(&status, object.metadata.generation),
@@ -154,7 +151,7 @@ mod tests {
 
     fn object(more: &Value) -> DynamicObject {
         let mut object = multi_cluster_zookeeper::<Value>(json!({
-            "metadata": { "generation": 4, "resourceVersion": "77" },
+            "metadata": { "generation": 4 },
             "status": {
                 "observedGeneration": 4,
                 "ensemble": { "incarnation": "abc123", "epoch": 1, "leader": { "id": 1, "cluster": "m1" } },
@@ -184,12 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_changes_one_annotation_of_the_version_that_was_read() {
+    fn the_patch_changes_one_annotation() {
         let restart = decide(&object(&json!({}))).unwrap();
         assert_eq!(
             restart.patch,
             json!({
-                "metadata": { "resourceVersion": "77" },
                 "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: "2026-01-02T03:04:05.6Z" } } } },
             })
         );

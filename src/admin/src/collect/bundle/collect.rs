@@ -24,7 +24,6 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Files of a bundle below one folder.
 pub(super) struct Collector<'a, W: Write> {
-    /// The archive.
     pub(super) archive: &'a mut Archive<W>,
     /// Client of the API server.
     pub(super) client: Client,

@@ -37,7 +37,6 @@ pub(super) struct LogServers {
 pub(super) struct LogSource {
     /// Name of the pod.
     pub(super) pod: String,
-    /// Its uid.
     pub(super) uid: String,
     /// How often its container has restarted.
     pub(super) restarts: i32,
@@ -120,7 +119,6 @@ pub(super) enum Output {
         pod: String,
         /// Number of the cluster.
         index: usize,
-        /// The line.
         line: Vec<u8>,
     },
     /// Something could not be read: a line for standard error.
@@ -135,7 +133,6 @@ pub(super) struct Follower {
     pub(super) cluster: String,
     /// Number of the cluster.
     pub(super) index: usize,
-    /// The servers.
     pub(super) servers: LogServers,
     /// Which lines of the pods that run now. Lines have their times.
     pub(super) params: LogParams,

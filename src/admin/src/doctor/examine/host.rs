@@ -102,7 +102,6 @@ fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<Doctor
     validity.is_ending(now).then(|| DoctorFinding::warning(SUBJECT, message, remedy))
 }
 
-/// The client certificate in a kubeconfig.
 fn client_certificate(kubeconfig: &str) -> Option<Certified> {
     let kubeconfig: Value = yaml::read(kubeconfig).ok()?.pop()?;
     let data = kubeconfig.pointer("/users/0/user/client-certificate-data")?.as_str()?;

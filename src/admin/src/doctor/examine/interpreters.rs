@@ -39,7 +39,8 @@ pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorF
 
 fn fault(object: &DynamicObject, message: &str, plural: &str) -> DoctorFinding {
     let name = object.metadata.name.as_deref().unwrap_or_default();
-    let remedy = format!("kubectl edit {plural} {name}: leave out the kind ZooKeeper, or delete it");
+    let remedy =
+        format!("kubectl edit {plural} {name}: leave out the kind ZooKeeper, or delete it if it is for nothing else");
     DoctorFinding::fault(title(object), message, remedy)
 }
 

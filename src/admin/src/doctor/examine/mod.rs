@@ -6,6 +6,7 @@ mod clusters;
 mod definitions;
 mod ensembles;
 mod host;
+mod incarnations;
 mod interpreters;
 mod network;
 mod operator;
@@ -27,7 +28,7 @@ use super::{
 type Area = (&'static str, &'static str, fn(&DoctorObserved, Timestamp) -> Vec<DoctorFinding>);
 
 /// The areas, in the order in which a user repairs them: one may be the cause of those below it.
-const AREAS: [Area; 15] = [
+const AREAS: [Area; 16] = [
     ("clusters", clusters::CHECKED, clusters::examine),
     ("versions", versions::CHECKED, versions::examine),
     ("definitions", definitions::CHECKED, definitions::examine),
@@ -43,6 +44,7 @@ const AREAS: [Area; 15] = [
     ("storage", storage::CHECKED, storage::examine),
     ("quorum", quorum::CHECKED, quorum::examine),
     ("ensembles", ensembles::CHECKED, ensembles::examine),
+    ("incarnations", incarnations::CHECKED, incarnations::examine),
 ];
 
 /// Examines every area. `now` is the clock of this machine: certificates have a time of day, and no other rule uses it.

@@ -73,7 +73,9 @@ fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<Do
     let flag =
         policy.metadata.namespace.as_ref().map(|namespace| format!("--namespace {namespace} ")).unwrap_or_default();
     let message = format!("It selects {what}: {effect}");
-    let remedy = format!("kubectl {flag}edit {plural} {name}: name the objects that it is for, or delete it");
+    let remedy = format!(
+        "kubectl {flag}edit {plural} {name}: name the objects that it is for, or delete it if it is for nothing else"
+    );
     Some(match reach {
         Reach::Surely => DoctorFinding::fault(title(policy), message, remedy),
         Reach::Perhaps => DoctorFinding::warning(title(policy), message, remedy),

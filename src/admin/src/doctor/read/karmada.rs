@@ -23,11 +23,14 @@ use crate::{
 };
 use mczk_api::{
     MultiClusterZooKeeper,
-    contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    contract::{
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+        naming::template_of_binding,
+    },
     crd,
     karmada::{
         interpreter::{API_VERSION, WebhookClientConfig},
-        policy,
+        policy, work,
     },
 };
 use mczk_reading::kinds::resource;
@@ -35,6 +38,8 @@ use mczk_reading::kinds::resource;
 const NOT_READ: &str = "not read";
 /// Most events that are read.
 const MAX_EVENTS: u32 = 500;
+/// Most Works of one answer.
+const WORKS_PER_PAGE: u32 = 500;
 /// What an event about a failed call contains (`pkg/resourceinterpreter/customized/webhook` in Karmada).
 const FAILED_CALL: &str = "failed calling webhook \"mczk/";
 
@@ -74,6 +79,7 @@ pub(super) async fn objects(
         policies,
         lease: Err(not_read()),
         clusters: Err(not_read()),
+        ending_works: Err(not_read()),
         agent_image,
         ensembles,
         certificates: BTreeMap::new(),
@@ -165,6 +171,24 @@ fn last_time(event: &Event) -> Option<Timestamp> {
     let last = event.last_timestamp.as_ref().map(|time| time.0);
     let created = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
     [series, last, created].into_iter().flatten().max()
+}
+
+/// Metadata of the Works of ZooKeeper objects that are being deleted.
+pub(super) async fn ending_works(client: &Client, reader: &BoundedReader) -> Read<Vec<ObjectMeta>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(work::API_VERSION, "Work"));
+    let is_ending = |meta: &ObjectMeta| {
+        let binding = meta.annotations.as_ref().and_then(|annotations| annotations.get(work::BINDING_NAME));
+        meta.deletion_timestamp.is_some() && binding.is_some_and(|binding| template_of_binding(binding).is_some())
+    };
+    let (mut works, mut page) = (Vec::new(), ListParams::default().limit(WORKS_PER_PAGE));
+    loop {
+        let list = reader.read("works", api.list_metadata(&page)).await?;
+        works.extend(list.items.into_iter().map(|item| item.metadata).filter(is_ending));
+        match list.metadata.continue_.filter(|more| !more.is_empty()) {
+            Some(more) => page = page.continue_token(&more),
+            None => return Ok(works),
+        }
+    }
 }
 
 /// Metadata of the Secrets with the certificates of the quorum.

@@ -1,12 +1,11 @@
 //! The member clusters, and their objects through Karmada's proxy.
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Taint, storage::v1::StorageClass};
+use k8s_openapi::api::{apps::v1::Deployment, storage::v1::StorageClass};
 use kube::{Api, Client, Config, api::ListParams, core::DynamicObject};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{karmada, reader::BoundedReader};
+use super::{incarnations::incarnations, karmada, reader::BoundedReader};
 use crate::{
     doctor::observed::{MemberCluster, MemberObjects, Read},
     terminal::proxy::Proxy,
@@ -34,13 +33,11 @@ pub(super) async fn clusters(config: &Config, client: &Client, reader: &BoundedR
 fn member(object: &DynamicObject) -> Read<MemberCluster> {
     let parsed = serde_json::to_value(object).and_then(serde_json::from_value::<Cluster>);
     let cluster = parsed.map_err(|error| format!("a Cluster does not parse: {error}"))?;
-    let taints = object.data.pointer("/spec/taints").map(Vec::<Taint>::deserialize);
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|condition| condition.get("type") == Some(&Value::from("Ready")));
     let message = ready.and_then(|ready| ready.get("message")).and_then(Value::as_str);
     Ok(MemberCluster {
         cluster,
-        taints: taints.and_then(Result::ok).unwrap_or_default(),
         ready_message: message.unwrap_or("Karmada has not checked it yet").to_owned(),
         objects: None,
     })
@@ -51,7 +48,12 @@ async fn objects(proxy: &Proxy, name: &str, reader: &BoundedReader) -> MemberObj
         Ok(client) => client,
         Err(why) => {
             let unread = || why.to_string();
-            return MemberObjects { definition: Err(unread()), agents: Err(unread()), storage_classes: Err(unread()) };
+            return MemberObjects {
+                definition: Err(unread()),
+                agents: Err(unread()),
+                storage_classes: Err(unread()),
+                incarnations: Err(unread()),
+            };
         }
     };
     let of = |what: &str| format!("{what} of cluster {name}");
@@ -60,14 +62,16 @@ async fn objects(proxy: &Proxy, name: &str, reader: &BoundedReader) -> MemberObj
     let classes: Api<StorageClass> = Api::all(client.clone());
     let (definition_title, agents_title, classes_title) = (of("definition"), of("agents"), of("storage classes"));
     let every = ListParams::default();
-    let (definition, agents, storage_classes) = futures::join!(
+    let (definition, agents, storage_classes, incarnations) = futures::join!(
         karmada::definition(&client, "zookeepers.mczk.io", &definition_title, reader),
         reader.read(&agents_title, agents.list(&labelled)),
         reader.read(&classes_title, classes.list(&every)),
+        incarnations(&client, name, reader),
     );
     MemberObjects {
         definition,
         agents: agents.map(|list| list.items),
         storage_classes: storage_classes.map(|list| list.items),
+        incarnations,
     }
 }

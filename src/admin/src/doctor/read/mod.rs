@@ -1,6 +1,7 @@
 //! Reads everything that the examination needs. Nothing here writes; an access review asks and stores nothing.
 
 mod host;
+mod incarnations;
 mod karmada;
 mod lease;
 mod members;
@@ -31,8 +32,9 @@ pub(super) async fn observe(
     let namespaces = namespaces(ensembles.as_deref().unwrap_or_default());
     let mut observed = Box::pin(karmada::objects(client, reader, ensembles, registrations)).await;
     let config = observed.webhook_of_ours().map(|webhook| webhook.client_config);
-    let (clusters, rights, lease, certificates, service, failed_call, webhook, host) = futures::join!(
+    let (clusters, ending_works, rights, lease, certificates, service, failed_call, webhook, host) = futures::join!(
         Box::pin(members::clusters(karmada, client, reader)),
+        karmada::ending_works(client, reader),
         rights::rights(client, &namespaces, reader),
         lease::lease(client, reader),
         certificates(client, &namespaces, reader),
@@ -47,6 +49,7 @@ pub(super) async fn observe(
         },
     );
     observed.clusters = clusters;
+    observed.ending_works = ending_works;
     observed.rights = rights;
     observed.lease = lease;
     observed.certificates = certificates;

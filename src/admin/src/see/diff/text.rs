@@ -7,7 +7,6 @@ use crate::terminal::{
     findings_text,
 };
 
-/// The diff as text.
 pub(super) fn text(view: &DiffView, coloured: bool) -> String {
     let DiffView { namespace, name, creates, fields, clusters, karmada_divides, findings } = view;
     let head = match (creates, fields.is_empty()) {

@@ -176,7 +176,6 @@ fn then_every_object() {
     insta::assert_snapshot!(writes.join("\n"), @r"
     Create OverridePolicy mczk-zk
     Create PropagationPolicy mczk-zk
-    Create ServiceExport zk
     Create ZooKeeper zk
     ");
 }
@@ -256,6 +255,15 @@ fn then_a_cluster_starts() {
       + spec.ensemble: {}
       + spec.lost: []
       + spec.owned: ["m1","m2","m3"]
+
+    create ServiceExport zk
+      + apiVersion: "multicluster.x-k8s.io/v1alpha1"
+      + kind: "ServiceExport"
+      + metadata.annotations[work.karmada.io/conflict-resolution]: "abort"
+      + metadata.labels[mczk.io/ensemble]: "zk"
+      + metadata.labels[resourcetemplate.karmada.io/deletion-protected]: "Always"
+      + metadata.name: "zk"
+      + metadata.namespace: "n"
 
     create ServiceExport zk-620b78
       + apiVersion: "multicluster.x-k8s.io/v1alpha1"

@@ -4,7 +4,6 @@ use super::view::{PlanView, WriteView};
 use crate::terminal::{field_changes::line, findings_text, steps_text};
 use mczk_rules::rollout::object_change::Verb;
 
-/// The plan as text.
 pub(super) fn text(view: &PlanView, coloured: bool) -> String {
     let PlanView { namespace, name, generation, status, writes, events, waits, steps, requeue_seconds } = view;
     let mut parts = Vec::new();

@@ -3,18 +3,19 @@
 use kube_core::ResourceExt;
 use serde_json::Value;
 
-use crate::agent::render::version;
+use crate::{agent::render::version, server::zoo_cfg};
 use mczk_api::{
     ZooKeeper,
     contract::{
         cause::Cause,
         conditions::Reason,
-        control_api::ServerReport,
+        control_api::{ServerConfig, ServerReport},
         labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
-        server_list, spec_hash,
+        server_list, settings, spec_hash,
     },
     mutation::broken,
-    zookeeper::Ensemble,
+    pod::ZooCfgEntry,
+    zookeeper::{Ensemble, ZooKeeperSpec},
 };
 
 /// Annotation of Karmada: namespace of the Work, which is named after the cluster.
@@ -36,9 +37,15 @@ pub enum Acceptance {
     Refused(String),
 }
 
-/// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too.
+/// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too. `configurations` are
+/// those of its servers that are here: an ensemble that is declared again has no former spec that the API server could compare.
 #[must_use]
-pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+pub fn acceptance(
+    object: &ZooKeeper,
+    stored: &Value,
+    cluster: Option<&str>,
+    configurations: &[ServerConfig],
+) -> Acceptance {
     let spec = &object.spec;
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
     let observed_spec_hash = accepted_hash(object);
@@ -64,7 +71,7 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
     }
     if !spec_hash::hash_matches(stored) {
         return refused(
-            "The spec is damaged: specHash does not match. The operator writes it again. If it lasts, the kinds in this cluster are older than the operator: run `mczk register`",
+            "The spec is damaged: specHash does not match. The operator writes it again. If it lasts, the kinds in this cluster are older than the operator: run `mczk install` of this version again, or `mczk register --only crds,propagation`",
         );
     }
     if !spec.ensemble.phase.is_understood() {
@@ -84,7 +91,40 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
     if !managed && observed_spec_hash != Some(spec_hash) {
         return refused("Karmada does not manage this object: the agent accepts only the spec that it accepted before");
     }
+    if observed_spec_hash != Some(spec_hash)
+        && let Some(why) = refused_setting(spec, configurations)
+    {
+        return refused(why);
+    }
     Acceptance::Accepted
+}
+
+/// Why servers would not start with the settings of a spec, or would lose what they have stored. The definitions refuse most of
+/// these before, but not all values of flags.
+fn refused_setting(spec: &ZooKeeperSpec, configurations: &[ServerConfig]) -> Option<String> {
+    let template = &spec.template;
+    let of_entry = |entry: &ZooCfgEntry| {
+        let why = settings::refusal_in_zoo_cfg(&entry.name, &entry.value)?;
+        Some(format!("template.zooCfg {}: {why}", entry.name))
+    };
+    let of_flag = |flag: &String| {
+        let why = settings::refusal_of_flag(flag)?;
+        Some(format!("template.jvmFlags {}: {why}", flag.split('=').next().unwrap_or_default()))
+    };
+    let of_change = |config: &ServerConfig| {
+        settings::refusal_of_change(|name| value(&config.zoo_cfg, name), |name| value(&template.zoo_cfg, name))
+    };
+    let changes = || configurations.iter().find_map(of_change).map(|why| format!("template.zooCfg {why}"));
+    let sessions = || {
+        let why = settings::refusal_of_sessions(|name| zoo_cfg::effective(&template.zoo_cfg, name))?;
+        Some(format!("template.zooCfg: {why}"))
+    };
+    let of_entries = template.zoo_cfg.iter().find_map(of_entry);
+    of_entries.or_else(|| template.jvm_flags.iter().find_map(of_flag)).or_else(sessions).or_else(changes)
+}
+
+fn value<'a>(entries: &'a [ZooCfgEntry], name: &str) -> Option<&'a str> {
+    entries.iter().rfind(|entry| entry.name == name).map(|entry| entry.value.as_str())
 }
 
 fn refused(why: impl Into<String>) -> Acceptance {
@@ -242,12 +282,52 @@ mod tests {
     }
 
     fn acceptance_of(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
-        acceptance(&object_of(spec, managed, observed), &serde_json::to_value(spec).unwrap(), cluster)
+        acceptance(&object_of(spec, managed, observed), &serde_json::to_value(spec).unwrap(), cluster, &[])
     }
 
     #[test]
     fn an_intact_spec_for_this_cluster_is_accepted() {
         assert_eq!(acceptance_of(&assigned(), Some("m1"), true, None), Acceptance::Accepted);
+    }
+
+    fn with_settings(entries: &Value, flags: &Value) -> ZooKeeperSpec {
+        let template = zookeeper_spec(json!({ "template": { "zooCfg": entries, "jvmFlags": flags } }));
+        ZooKeeperSpec {
+            ensemble: list(1, &[1, 2, 11]),
+            ..cluster_spec::for_cluster(&template, "m1", 2, None, 0).unwrap()
+        }
+    }
+
+    /// The first voter stopped and did not come back.
+    #[rstest]
+    #[case::value(json!([{ "name": "tickTime", "value": "fast" }]), json!([]), json!([]), Some("tickTime: its value must be a whole number"))]
+    #[case::together(json!([{ "name": "minSessionTimeout", "value": "50000" }]), json!([]), json!([]), Some("is above maxSessionTimeout 40000"))]
+    #[case::name(json!([{ "name": "skipACL", "value": "yes" }]), json!([]), json!([]), Some("skipACL: mczk signs in"))]
+    #[case::flag(json!([]), json!(["-Dznode.container.checkIntervalMs=soon"]), json!([]), Some("its value must be a whole number"))]
+    #[case::digest(json!([{ "name": "digest.enabled", "value": "false" }]), json!([]), json!([]), Some("could not read the snapshots"))]
+    #[case::default_digest(json!([{ "name": "digest.enabled", "value": "TRUE" }]), json!([]), json!([]), None)]
+    #[case::no_extended_types(json!([]), json!([]), json!([{ "name": "extendedTypesEnabled", "value": "true" }]), Some("extendedTypesEnabled: it cannot be switched off"))]
+    #[case::extended_types(json!([{ "name": "extendedTypesEnabled", "value": "true" }]), json!([]), json!([]), None)]
+    fn settings_with_which_servers_would_not_start_are_refused(
+        #[case] entries: Value,
+        #[case] flags: Value,
+        #[case] runs: Value,
+        #[case] why: Option<&str>,
+    ) {
+        let spec = with_settings(&entries, &flags);
+        let running: ServerConfig = serde_json::from_value(json!({
+            "name": "zk", "cluster": "m1", "role": "voter", "revision": "r", "zooCfg": runs, "jvmFlags": [], "quorumTls": false,
+        }))
+        .unwrap();
+        let stored = serde_json::to_value(&spec).unwrap();
+        let of = |observed| {
+            acceptance(&object_of(&spec, true, observed), &stored, Some("m1"), std::slice::from_ref(&running))
+        };
+        match (of(None), why) {
+            (Acceptance::Refused(message), Some(why)) => assert!(message.contains(why), "{message}"),
+            (accepted, why) => assert_eq!((accepted, why), (Acceptance::Accepted, None)),
+        }
+        assert_eq!(of(spec.spec_hash.as_deref()), Acceptance::Accepted, "it has been accepted before");
     }
 
     #[rstest]
@@ -295,7 +375,7 @@ mod tests {
             let mut object = object_of(&spec, true, accepted_before.then_some("1-a"));
             object.metadata.annotations = kept.map(|name| [(CLUSTER_ANNOTATION.to_owned(), name.to_owned())].into());
             let annotation = |key: &str| object.annotations().get(key).map(String::as_str);
-            acceptance(&object, &serde_json::to_value(&spec).unwrap(), cluster_name(annotation, flag))
+            acceptance(&object, &serde_json::to_value(&spec).unwrap(), cluster_name(annotation, flag), &[])
         };
         let Acceptance::Refused(why) = answer(kept, flag, "m1") else { panic!("accepted") };
         assert!(why.contains(remedy), "{why}");
@@ -338,7 +418,7 @@ mod tests {
         let stored = serde_json::to_value(&spec).unwrap();
         for (former, counts) in [("old", false), ("another", true)] {
             object.status.as_mut().unwrap().ensemble = living(former);
-            let acceptance = acceptance(&object, &stored, Some("m1"));
+            let acceptance = acceptance(&object, &stored, Some("m1"), &[]);
             assert_eq!(acceptance == Acceptance::Accepted, counts);
             assert_eq!(list_counts(&object, &stored, &acceptance), counts, "{former}");
         }
@@ -377,7 +457,7 @@ mod tests {
         let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
         let object: ZooKeeper =
             zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec, "status": { "ensemble": newer } }));
-        let accepted = acceptance(&object, &spec, Some("m1"));
+        let accepted = acceptance(&object, &spec, Some("m1"), &[]);
         assert_eq!(accepted, Acceptance::Accepted);
         let delivered = delivered_lists(&object, &spec, &accepted);
         let as_json = |list: &Ensemble| serde_json::to_value(list).unwrap();
@@ -399,7 +479,7 @@ mod tests {
         spec["ensemble"] = newer.clone();
         let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
         let object: ZooKeeper = zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec }));
-        let Acceptance::Refused(why) = acceptance(&object, &spec, Some("m1")) else { panic!("accepted") };
+        let Acceptance::Refused(why) = acceptance(&object, &spec, Some("m1"), &[]) else { panic!("accepted") };
         assert!(why.contains("Upgrade the agent"), "{why}");
         assert!(delivered_lists(&object, &spec, &Acceptance::Refused(why)).is_empty());
         let mut view = serde_json::to_value(report(1, Mode::Leader, true)).unwrap();

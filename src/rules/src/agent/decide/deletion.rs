@@ -20,8 +20,8 @@ pub(super) enum Deletion {
     Proceeds,
     /// The servers run on, and Karmada creates the object again: the object is deleted at once. No object is owned by it.
     Recreated,
-    /// The servers run on, and the object stays: nothing may create it again.
-    Unexpected,
+    /// The servers run on, and the object stays: nothing may create it again. The object may declare another incarnation.
+    Unexpected { declares_other: bool },
 }
 
 pub(super) fn classify(ensemble: &LocalEnsemble<'_>, removal: &Removal, now: Timestamp) -> Deletion {
@@ -33,19 +33,25 @@ pub(super) fn classify(ensemble: &LocalEnsemble<'_>, removal: &Removal, now: Tim
     } else if ensemble.is_managed() && is_needed(ensemble, now) {
         Deletion::Recreated
     } else {
-        Deletion::Unexpected
+        Deletion::Unexpected { declares_other: !declares_own(ensemble) }
     }
 }
 
-/// True if the agent sees a quorum whose server list names servers of this cluster. If only servers of this cluster form the
-/// quorum, the ensemble may have ended in all other clusters while this one was unreachable. Its tombstone then arrives soon
-/// after the deletion.
+fn declares_own(ensemble: &LocalEnsemble<'_>) -> bool {
+    ensemble.observation.object.spec.ensemble.incarnation.as_deref() == Some(ensemble.incarnation)
+}
+
+/// True if the object declares the incarnation of the servers, and the agent sees a quorum whose server list names servers of this
+/// cluster. If the object declares another incarnation, Karmada would create it again for that one. If only servers of this cluster
+/// form the quorum, the ensemble may have ended in all other clusters while this one was unreachable. Its tombstone then arrives
+/// soon after the deletion.
 fn is_needed(ensemble: &LocalEnsemble<'_>, now: Timestamp) -> bool {
     let is_local = |id: &i32| ensemble.servers.iter().any(|server| server.id == Some(*id));
     let views = ensemble.observation.views.iter();
     let serves_elsewhere = views.filter(|view| view.serving).filter_map(|view| view.id).any(|id| !is_local(&id));
     let deleted = ensemble.observation.object.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
-    ensemble.quorum.as_ref().is_some_and(Quorum::holds)
+    declares_own(ensemble)
+        && ensemble.quorum.as_ref().is_some_and(Quorum::holds)
         && ensemble.is_listed()
         && !first_start::is_needed(ensemble.list)
         && (serves_elsewhere || now.duration_since(deleted) >= TOMBSTONE_DELAY)
@@ -57,7 +63,7 @@ pub(super) fn needs_finalizer(observation: &Observation, deletion: Deletion, has
     match deletion {
         Deletion::None => has || has_servers,
         Deletion::Recreated => false,
-        Deletion::Proceeds | Deletion::Unexpected => has && !observation.incarnations().is_empty(),
+        Deletion::Proceeds | Deletion::Unexpected { .. } => has && !observation.incarnations().is_empty(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use mczk_api::{
     contract::event_reasons::event_reasons,
+    preflight::{PreflightReport, RoundTrip},
     zookeeper::{ServerStatus, ZooKeeperStatus},
 };
 
@@ -10,6 +11,8 @@ event_reasons! {
     /// Reason of an event about a ZooKeeper object in a member cluster.
     AgentEventReason;
 
+    /// The cluster reaches every other one in the network check; the message has the longest round trip.
+    NetworkChecked, Normal; "Nothing";
     /// The agent accepts a spec.
     SpecAccepted, Normal; "Nothing";
     /// The agent accepts a server list.
@@ -54,12 +57,29 @@ pub struct AgentEvent {
 /// The events between two statuses, without the warnings.
 #[must_use]
 pub fn events(old: &ZooKeeperStatus, new: &ZooKeeperStatus) -> Vec<AgentEvent> {
-    let accepted = spec(old, new).into_iter().chain(server_list(old, new)).chain(certificates(old, new));
+    let checked = network_check(old, new).into_iter();
+    let accepted = checked.chain(spec(old, new)).chain(server_list(old, new)).chain(certificates(old, new));
     accepted.chain(servers(&old.servers, &new.servers)).collect()
 }
 
 fn event(reason: AgentEventReason, message: String) -> AgentEvent {
     AgentEvent { reason, message }
+}
+
+/// The report of the check ends with the check, so the event keeps the round trip.
+fn network_check(old: &ZooKeeperStatus, new: &ZooKeeperStatus) -> Option<AgentEvent> {
+    let report = passed(new).filter(|report| passed(old).is_none_or(|before| before.round != report.round))?;
+    let name =
+        |RoundTrip { to, milliseconds }: &RoundTrip| format!(". The longest round trip is {milliseconds} ms, to {to}");
+    let longest = report.round_trip.as_ref().map(name).unwrap_or_default();
+    let message = format!("This cluster reaches every cluster of the ensemble{longest}");
+    Some(event(AgentEventReason::NetworkChecked, message))
+}
+
+fn passed(status: &ZooKeeperStatus) -> Option<&PreflightReport> {
+    let is_passed =
+        |report: &&PreflightReport| report.failure.is_none() && report.problems.is_empty() && report.more.is_none();
+    status.preflight.as_ref().filter(is_passed)
 }
 
 fn spec(old: &ZooKeeperStatus, new: &ZooKeeperStatus) -> Option<AgentEvent> {
@@ -147,6 +167,19 @@ mod tests {
     #[case::certificate(
         json!({"ensembleTls": {"identity": "i-1", "trust": ["t-1"]}}), json!({"ensembleTls": {"identity": "i-2", "trust": ["t-1"]}}), &["CertificateRenewed"]
     )]
+    #[case::network(json!({}), json!({"preflight": {"round": "r"}}), &["NetworkChecked"])]
+    #[case::network_of_another_round(
+        json!({"preflight": {"round": "q"}}), json!({"preflight": {"round": "r"}}), &["NetworkChecked"]
+    )]
+    #[case::shorter_round_trip(
+        json!({"preflight": {"round": "r", "roundTrip": {"to": "m2", "milliseconds": 9}}}),
+        json!({"preflight": {"round": "r", "roundTrip": {"to": "m2", "milliseconds": 8}}}), &[]
+    )]
+    #[case::unchecked_network(json!({}), json!({"preflight": {"round": "r", "failure": "no node"}}), &[])]
+    #[case::broken_network(
+        json!({}), json!({"preflight": {"round": "r", "problems": [{"to": "m2", "host": "h", "problem": "Refused"}]}}), &[]
+    )]
+    #[case::end_of_the_check(json!({"preflight": {"round": "r"}}), json!({}), &[])]
     #[case::first_certificate(json!({}), json!({"ensembleTls": {"identity": "i-1", "trust": ["t-1"]}}), &[])]
     fn a_change_is_one_event_and_its_repetition_none(
         #[case] old: Value,
@@ -155,5 +188,14 @@ mod tests {
     ) {
         assert_eq!(reasons(&old, &new), expected);
         assert_eq!(reasons(&new, &new), [""; 0]);
+    }
+
+    #[rstest]
+    #[case::measured(json!({"to": "m2", "milliseconds": 38}), "ensemble. The longest round trip is 38 ms, to m2")]
+    #[case::older_probe(Value::Null, "This cluster reaches every cluster of the ensemble")]
+    fn the_end_of_the_check_names_the_round_trip(#[case] longest: Value, #[case] expected: &str) {
+        let new = status(json!({"preflight": {"round": "r", "roundTrip": longest}}));
+        let events = events(&status(json!({})), &new);
+        assert!(events.iter().all(|event| event.message.ends_with(expected)) && events.len() == 1, "{events:?}");
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::agent::decide::local_server::LocalServer;
 use mczk_api::{
+    contract::control_api::ServerReport,
     mutation::broken,
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, ZooKeeperStatus},
 };
@@ -21,8 +22,6 @@ pub struct LocalServers<'a> {
     pub cluster: &'a str,
     /// The servers that have a pod.
     pub servers: &'a [LocalServer],
-    /// True if there are StatefulSets or pods: servers may have begun.
-    pub exist: bool,
 }
 
 /// The record after `before`, with the servers that ask for their first start.
@@ -31,18 +30,21 @@ pub fn record(before: &ZooKeeperStatus, list: &Ensemble, local: LocalServers<'_>
     if !list.phase.is_bootstrap() {
         return Vec::new();
     }
-    let mut all = if local.exist && is_record_lost(before, list) {
-        unknown(list, local.cluster)
-    } else {
-        recorded(before, list).to_vec()
-    };
+    let mut all = recorded(before, list);
+    let own = list.servers.iter().filter(|server| server.cluster == local.cluster && server.role == Role::Voter);
+    let without: Vec<i32> = own.map(|server| server.id).filter(|id| all.iter().all(|first| first.id != *id)).collect();
+    if is_record_lost(before, list) {
+        all.extend(without.into_iter().map(|id| FirstStart { id, volume: UNKNOWN.to_owned() }));
+    } else if list.phase == EnsemblePhase::Bootstrapping {
+        all.extend(without.into_iter().map(|id| FirstStart::unused(id, list)));
+    }
     let servers = local.servers;
     let views = servers.iter().filter(|server| !server.terminating).filter_map(|server| server.view.as_ref());
     // A server of a bootstrap asks before its first start, whether a quorum has formed or not. So one without a record is new.
     for view in views.filter(|_| !list.phase.is_suspended()) {
         let (Some(id), Some(volume)) = (view.id, view.first_start.clone()) else { continue };
         match all.iter_mut().find(|first| first.id == id) {
-            Some(first) if broken!(RecordAgain) => first.volume = volume,
+            Some(first) if first.is_unused(list) || broken!(RecordAgain) => first.volume = volume,
             Some(_) => {}
             None => all.push(FirstStart { id, volume }),
         }
@@ -50,16 +52,10 @@ pub fn record(before: &ZooKeeperStatus, list: &Ensemble, local: LocalServers<'_>
     all
 }
 
-/// True if the record may have gone with an earlier object: no status of this one knew the incarnation before. Until a quorum has
-/// formed, the earlier object would have stayed.
+/// True if the record may have gone with an earlier object, with its namespace or with the whole cluster: no status of this one
+/// knew the incarnation before. Until a quorum has formed, an object that is deleted would have stayed.
 fn is_record_lost(before: &ZooKeeperStatus, list: &Ensemble) -> bool {
     !knows(before, list) && list.phase == EnsemblePhase::Formed && !broken!(ForgetRecreated)
-}
-
-/// The record of servers that may have begun with any volume.
-fn unknown(list: &Ensemble, cluster: &str) -> Vec<FirstStart> {
-    let own = list.servers.iter().filter(|server| server.cluster == cluster && server.role == Role::Voter);
-    own.map(|server| FirstStart { id: server.id, volume: UNKNOWN.to_owned() }).collect()
 }
 
 /// True if the record must not go with the object: without it, a server that lost its volume would look like a new one. Once a
@@ -74,11 +70,22 @@ pub fn is_needed(list: &Ensemble) -> bool {
 pub fn answers(before: &ZooKeeperStatus, list: &Ensemble, servers: &[LocalServer]) -> Vec<FirstStart> {
     let asks =
         |id: i32| servers.iter().filter_map(|s| s.view.as_ref()).any(|v| v.id == Some(id) && v.first_start.is_some());
-    recorded(before, list).iter().filter(|first| asks(first.id)).cloned().collect()
+    recorded(before, list).into_iter().filter(|first| asks(first.id) && !first.is_unused(list)).collect()
 }
 
-fn recorded<'a>(before: &'a ZooKeeperStatus, list: &Ensemble) -> &'a [FirstStart] {
-    if knows(before, list) { &before.first_starts } else { &[] }
+/// True if a server has begun, and asks again before it has joined a quorum: only other voters can tell whether it voted.
+pub(super) fn waits_for_voters(before: &ZooKeeperStatus, list: &Ensemble, view: &ServerReport) -> bool {
+    let begun = |wants: &String| {
+        let is_another = |first: &FirstStart| first.volume != *wants && !first.is_unused(list);
+        recorded(before, list).iter().any(|first| Some(first.id) == view.id && is_another(first))
+    };
+    list.phase == EnsemblePhase::Bootstrapping && view.first_start.as_ref().is_some_and(begun)
+}
+
+/// The record of this incarnation. A status that does not know it yet can have servers that have not begun.
+fn recorded(before: &ZooKeeperStatus, list: &Ensemble) -> Vec<FirstStart> {
+    let known = knows(before, list);
+    before.first_starts.iter().filter(|first| known || first.is_unused(list)).cloned().collect()
 }
 
 /// True if the agent wrote the status about this incarnation.
@@ -134,35 +141,62 @@ mod tests {
     }
 
     fn local(servers: &[LocalServer]) -> LocalServers<'_> {
-        LocalServers { cluster: "m1", servers, exist: !servers.is_empty() }
+        LocalServers { cluster: "m1", servers }
     }
 
-    /// The object is new, or was created again, and a server asks.
+    fn voter(id: i32, cluster: &str) -> Server {
+        Server { id, cluster: cluster.into(), ordinal: 0, host: String::new(), role: Role::Voter }
+    }
+
+    /// The object is new, or was created again, perhaps in a cluster that was built again, and a server asks.
     #[rstest]
-    #[case::a_new_server(EnsemblePhase::Formed, false, None, "m")]
-    #[case::servers_that_ran_before(EnsemblePhase::Formed, true, None, UNKNOWN)]
-    #[case::before_a_quorum_the_object_stays(BOOTSTRAP, true, None, "m")]
-    #[case::broken(EnsemblePhase::Formed, true, Some(Mutation::ForgetRecreated), "m")]
+    #[case::once_a_quorum_has_formed(EnsemblePhase::Formed, None, UNKNOWN)]
+    #[case::before_a_quorum_the_object_stays(BOOTSTRAP, None, "m")]
+    #[case::broken(EnsemblePhase::Formed, Some(Mutation::ForgetRecreated), "m")]
     fn a_record_that_went_with_an_object_is_unknown(
         #[case] phase: EnsemblePhase,
-        #[case] exist: bool,
         #[case] mutation: Option<Mutation>,
         #[case] expected: &str,
     ) {
         let _active = mutation.map(Mutation::activate);
-        let server_of = |id, cluster: &str| Server {
-            id,
-            cluster: cluster.into(),
-            ordinal: 0,
-            host: String::new(),
-            role: Role::Voter,
-        };
-        let servers = vec![server_of(1, "m1"), server_of(2, "m2")];
+        let servers = vec![voter(1, "m1"), voter(2, "m2")];
         let list = Ensemble { incarnation: Some("abc".into()), phase, servers, ..Ensemble::default() };
         let asks = server(ServerReport { first_start: Some("m".into()), ..report(1, Mode::Looking, false) });
-        let local = LocalServers { cluster: "m1", servers: &[asks], exist };
-        let found = record(&ZooKeeperStatus::default(), &list, local);
+        let found = record(&ZooKeeperStatus::default(), &list, local(&[asks]));
         assert_eq!(found, [FirstStart { id: 1, volume: expected.into() }]);
+    }
+
+    /// A cluster that is not opened yet sees the first list, and is opened once a quorum has formed. Its servers may vote.
+    #[test]
+    fn a_server_that_has_not_begun_is_recorded_as_such() {
+        let servers = vec![voter(1, "m1"), voter(2, "m2")];
+        let first = Ensemble { incarnation: Some("abc".into()), phase: BOOTSTRAP, servers, ..Ensemble::default() };
+        let first_starts = record(&ZooKeeperStatus::default(), &first, local(&[]));
+        assert_eq!(first_starts, [FirstStart { id: 1, volume: "unused-abc".into() }]);
+        let formed = Ensemble { phase: EnsemblePhase::Formed, ..first.clone() };
+        let before = ZooKeeperStatus { first_starts, ..ZooKeeperStatus::default() };
+        let asks = [server(ServerReport { first_start: Some("m".into()), ..report(1, Mode::Looking, false) })];
+        assert_eq!(answers(&before, &formed, &asks), [], "it has no record yet");
+        assert_eq!(record(&before, &formed, local(&asks)), [FirstStart { id: 1, volume: "m".into() }]);
+        let later = Ensemble { incarnation: Some("def".into()), ..formed };
+        assert_eq!(record(&before, &later, local(&asks)), [FirstStart { id: 1, volume: UNKNOWN.into() }]);
+    }
+
+    #[rstest]
+    #[case::begun(BOOTSTRAP, "n", true)]
+    #[case::its_first_start(BOOTSTRAP, "m", false)]
+    #[case::not_begun(BOOTSTRAP, "unused-abc", false)]
+    #[case::formed(EnsemblePhase::Formed, "n", false)]
+    fn a_server_that_began_waits_for_other_voters(
+        #[case] phase: EnsemblePhase,
+        #[case] recorded: &str,
+        #[case] expected: bool,
+    ) {
+        let list = Ensemble { incarnation: Some("abc".into()), phase, ..Ensemble::default() };
+        let first_starts = vec![FirstStart { id: 1, volume: recorded.into() }];
+        let status = ZooKeeperStatus { ensemble: Some(list.clone()), first_starts, ..ZooKeeperStatus::default() };
+        let view = ServerReport { first_start: Some("m".into()), ..report(1, Mode::Looking, false) };
+        assert_eq!(waits_for_voters(&status, &list, &view), expected);
     }
 
     const BOOTSTRAP: EnsemblePhase = EnsemblePhase::Bootstrapping;

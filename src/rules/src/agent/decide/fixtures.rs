@@ -27,6 +27,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         object,
         cluster: Some("m1".into()),
         cluster_id: None,
+        configurations: vec![],
         sets: vec![],
         servers: vec![],
         probes: vec![],
@@ -34,6 +35,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         claims: vec![],
         refused_deletions: vec![],
         gone: BTreeSet::new(),
+        unread_nodes: None,
         remaining: BTreeSet::new(),
         tombstones: BTreeSet::new(),
         views: vec![],
@@ -49,6 +51,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         published: None,
         due_for: Duration::ZERO,
         locked_for: Duration::ZERO,
+        lock_failure: None,
         holder: "m1".into(),
     }
 }
@@ -103,6 +106,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         acknowledged_nothing: false,
         stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
+        unraised: None,
         disk: None,
         corrupt: false,
         lost: false,

@@ -11,6 +11,9 @@ use mczk_api::{
     quantity::Quantity,
 };
 
+/// The kind by which the agent remembers that the API server refuses the size of a claim.
+pub const SIZE: &str = "The size of PersistentVolumeClaim";
+
 /// The claims that have to request this size, the next one first. Empty while a volume grows. A request that storage has
 /// refused is lowered to the size first, so that its volume can follow.
 #[must_use]
@@ -90,9 +93,12 @@ fn grows(ensemble: &LocalEnsemble<'_>, claim: &Claim) -> String {
     format!("PersistentVolumeClaim {} has {capacity} and not template.storage.size {size}: {words}", claim.name)
 }
 
-/// The message about a size that the API server refuses. `claim` is the first one that it refuses: none has changed.
-#[must_use]
-pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
+/// Why the API server refuses to grow a claim: the first one, if it refuses several. No volume has changed.
+pub(super) fn refused(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
+    let refusals = || ensemble.observation.refusals.iter().filter(|refusal| refusal.kind == SIZE);
+    let why = |claim: &Claim| refusals().find(|refusal| refusal.name == claim.name).map(|refusal| &refusal.why);
+    let (claim, why) = smaller_than_declared(ensemble).into_iter().find_map(|claim| Some((claim, why(claim)?)))?;
+    let size = &ensemble.observation.object.spec.template.storage.size.0;
     let class = claim.size.class.as_deref().unwrap_or_default();
     let message = format!(
         "PersistentVolumeClaim {} cannot grow to template.storage.size {size}: {why}. No volume changes before the API server accepts the size. Set \
@@ -100,5 +106,5 @@ pub fn refused(claim: &Claim, size: &str, why: &str) -> Cause {
          Otherwise lower the size again, or move the servers to a cluster whose class can",
         claim.name
     );
-    Cause { reason: Reason::VolumeNotResized, message }
+    Some(Cause { reason: Reason::VolumeNotResized, message })
 }

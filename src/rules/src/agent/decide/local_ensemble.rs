@@ -98,8 +98,7 @@ impl<'a> LocalEnsemble<'a> {
 
     /// What the record of first starts depends on.
     pub(super) fn local(&self) -> LocalServers<'_> {
-        let has_sets = self.observation.sets.iter().any(|set| set.incarnation == self.incarnation);
-        LocalServers { cluster: self.cluster, servers: &self.servers, exist: has_sets || !self.servers.is_empty() }
+        LocalServers { cluster: self.cluster, servers: &self.servers }
     }
 
     /// True if the server list names servers of this cluster.

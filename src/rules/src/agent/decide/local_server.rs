@@ -76,8 +76,8 @@ impl LocalServer {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
     }
 
-    /// True if it serves or may serve. Its restart then needs the restart lock. A voter on a slow disk follows, and counts for
-    /// the quorum, although it is too slow to serve.
+    /// True if it serves or may serve. The restart of a voter then needs the restart lock. A voter on a slow disk follows, and
+    /// counts for the quorum, although it is too slow to serve.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         let answers_late = self.takes_part() && !broken!(StopSlowVoter);

@@ -1,6 +1,23 @@
 //! All decisions about one object. Everything here is pure.
 //!
-//! [`decide`] is a list of steps, each in its own file with its own result.
+//! [`decide`] is a list of steps, each in its own file with its own result:
+//!
+//! | rule | file |
+//! |---|---|
+//! | spec and server list that the agent accepts | [`accept`], `without_list` |
+//! | servers of this cluster, the quorum that the agent sees | [`local_server`], `local_ensemble`, [`quorum`] |
+//! | whether a server may restart, and which one next | [`restart`]: its `rule` |
+//! | whether a volume may be replaced | [`replace`]: its `rule` |
+//! | steps of the membership | [`membership`] |
+//! | number of servers, the fewest that must run | `replicas`, [`replica_floor`] |
+//! | nodes that are drained | [`drain`] |
+//! | first starts of a bootstrap | [`first_start`] |
+//! | network check, its probes | `preflight`, [`probe`] |
+//! | volumes: growth, problems, those without a server | [`growth`], `volume_problems`, `unused_claims` |
+//! | certificates: for clients, loaded, expiring | [`client_certificates`], `client_problem`, `loaded`, `certificate_expiry` |
+//! | other incarnations, removal, deletion | `other_incarnations`, `removal`, `deletion` |
+//! | what holds up: refusals, obstacles, progress | [`refused`], `obstacle`, `progress` |
+//! | report, events, warnings | [`status`], [`events`], [`warnings`] |
 
 pub mod accept;
 mod certificate_expiry;
@@ -37,7 +54,7 @@ pub mod status;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
-mod unused_claims;
+pub mod unused_claims;
 mod volume_problems;
 pub mod volume_size;
 pub mod warnings;
@@ -60,7 +77,7 @@ use mczk_api::{contract::cause::Cause, zookeeper::Ensemble};
 #[must_use]
 pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let object = &observation.object;
-    let acceptance = accept::acceptance(object, &observation.stored, observation.cluster.as_deref());
+    let acceptance = observation.acceptance();
     let delivered = accept::delivered_lists(object, &observation.stored, &acceptance);
     let Some(list) = accept::newest(delivered, &observation.views).cloned() else {
         return without_list::decide(observation, &acceptance, now);
@@ -73,26 +90,24 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let deletion = deletion::classify(&ensemble, &removal, now);
     let client = client_problem::find(&ensemble, acts);
     let others = removal::describe(&object.name_any(), &removal.others);
-    let observed = observed_obstacles(&ensemble, &list);
     let obstacle = obstacle::first(&ObstacleInputs {
         acceptance: &acceptance,
         acts,
-        observed: &observed,
+        observed: &observed_obstacles(&ensemble, &list),
         replicas: &replicas,
         others: others.as_ref(),
         deletion,
-        // Servers do not need the probe.
-        refused: refused::refused(observation, |kind, _| kind != refused::PROBE),
+        refused: refused::of_servers(observation),
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);
     let replace = replace::plan(&ensemble, &replicas, acts);
     let restart = restart_beside(&replace, &ensemble, &replicas, acts);
-    let completed = acts && obstacle.is_none() && progress::is_complete(&ensemble, &restart);
+    let as_declared = acts && progress::is_as_declared(&ensemble);
+    let completed = as_declared && obstacle.is_none() && restart == RestartStep::Nothing;
     let run = acts.then_some((replicas.voters.replicas, replicas.observers.replicas));
     let has_servers = ensemble.remains() || run.is_some_and(|(voters, observers)| voters + observers > 0);
-    let remains = !observation.incarnations().is_empty();
-    let unmanaged_end = ensemble.over && !ensemble.is_managed();
+    let is_gone = observation.incarnations().is_empty() && !ensemble.is_being_deleted();
     let idle =
         membership.step == MembershipStep::Done && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
     let before = &object.status.clone().unwrap_or_default();
@@ -102,11 +117,12 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         before,
         spec_hash: object.spec.spec_hash.as_deref().filter(|_| acceptance == Acceptance::Accepted),
         completed,
+        as_declared,
         list: Some(&list),
         servers: &ensemble.servers,
         views: &observation.views,
         decommissioned: removal.decommissioned,
-        progress: acts.then(|| progress::describe(&ensemble, &replicas, &restart)),
+        progress: progress::lacks(&ensemble, &replicas, &restart, acts),
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
         replacing: replace::describe(observation, &replace),
@@ -129,7 +145,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         first_starts: first_start::answers(before, &list, &ensemble.servers),
         replicas: run,
         finalizer: deletion::needs_finalizer(observation, deletion, has_servers || probes.incarnation.is_some()),
-        remove_object: (removal.departed || unmanaged_end) && !remains && !ensemble.is_being_deleted(),
+        remove_object: is_gone && (removal.departed || ensemble.over && !ensemble.is_managed()),
         requeue: requeue(idle && (completed || !acts) && !removal.pending && probes == ProbePlan::default()),
         replace,
         restart,
@@ -148,7 +164,8 @@ fn observed_obstacles(ensemble: &LocalEnsemble<'_>, list: &Ensemble) -> Vec<Caus
     let newer_list = accept::newer_list(list, &observation.views);
     // Only the probe is a pod that the agent writes, and servers do not need it.
     let observed = newer_list.into_iter().chain(refused::foreign(observation, |kind, _| kind != "Pod"));
-    observed.chain(observation.obstacles.iter().cloned()).chain(growth::failure(ensemble)).collect()
+    let observed = observed.chain(observation.obstacles.iter().cloned());
+    observed.chain(growth::refused(ensemble)).chain(growth::failure(ensemble)).collect()
 }
 
 const fn requeue(at_rest: bool) -> Requeue {

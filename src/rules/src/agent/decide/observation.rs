@@ -6,14 +6,21 @@ use serde_json::Value;
 
 use crate::agent::{
     decide::{
-        client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer, probe::Probe,
+        accept::{Acceptance, acceptance},
+        client_certificates::AcceptedCertificates,
+        lifetimes::Lifetimes,
+        local_server::LocalServer,
+        probe::Probe,
         volume_size::VolumeSize,
     },
     render::{material::Material, source::Source},
 };
 use mczk_api::{
     ZooKeeper,
-    contract::{cause::Cause, control_api::ServerReport},
+    contract::{
+        cause::Cause,
+        control_api::{ServerConfig, ServerReport},
+    },
     preflight::Preflight,
     tls::EnsembleTls,
     zookeeper::{Ensemble, Role},
@@ -98,6 +105,8 @@ pub struct Observation {
     pub cluster: Option<String>,
     /// Id of this cluster, if the agent may read it.
     pub cluster_id: Option<String>,
+    /// Configurations of the servers of the declared incarnation.
+    pub configurations: Vec<ServerConfig>,
     /// StatefulSets of this ensemble, of every incarnation.
     pub sets: Vec<ServerSet>,
     /// Pods of this ensemble, of every incarnation, with their incarnation.
@@ -112,6 +121,8 @@ pub struct Observation {
     pub refused_deletions: Vec<RefusedDeletion>,
     /// Uids of pods whose node exists no longer.
     pub gone: BTreeSet<String>,
+    /// Why the agent may not read the nodes of pods, if it may not.
+    pub unread_nodes: Option<String>,
     /// Incarnations that still have any object except claims.
     pub remaining: BTreeSet<String>,
     /// Incarnations with a tombstone ([`mczk_api::contract::tombstone`]).
@@ -142,11 +153,18 @@ pub struct Observation {
     pub due_for: Duration,
     /// How long this agent has held the restart lock.
     pub locked_for: Duration,
+    /// Why no server gave this agent the restart lock, although no other agent holds it.
+    pub lock_failure: Option<String>,
     /// This agent's name as holder of the restart lock.
     pub holder: String,
 }
 
 impl Observation {
+    /// Whether the agent accepts the spec.
+    pub(super) fn acceptance(&self) -> Acceptance {
+        acceptance(&self.object, &self.stored, self.cluster.as_deref(), &self.configurations)
+    }
+
     /// Why one of these objects was not deleted: the answer to the newest attempt. A claim may go after a refusal, and its pod
     /// be refused then.
     #[must_use]

@@ -28,7 +28,10 @@ pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Cause> {
         .or_else(|| inputs.observed.first().filter(|_| inputs.acts).cloned())
         .or_else(|| inputs.refused.clone())
         .or_else(|| some(Reason::ClientCertificates, inputs.certificates?))
-        .or_else(|| (inputs.deletion == Deletion::Unexpected).then(unexpected_deletion))
+        .or_else(|| match inputs.deletion {
+            Deletion::Unexpected { declares_other } => Some(unexpected_deletion(declares_other)),
+            _ => None,
+        })
         .or_else(|| {
             let message = inputs.others.filter(|_| inputs.deletion != Deletion::None)?;
             some(Reason::FormerIncarnation, message)
@@ -43,8 +46,14 @@ pub(super) fn refused(acceptance: &Acceptance) -> Option<Cause> {
     }
 }
 
-fn unexpected_deletion() -> Cause {
-    let message = "The object is being deleted, but its servers belong to the ensemble and run on. To remove them, change \
-                   the placement of the MultiClusterZooKeeper";
-    Cause { reason: Reason::Deleted, message: message.to_owned() }
+fn unexpected_deletion(declares_other: bool) -> Cause {
+    let remedy = if declares_other {
+        "They are of a former incarnation: create the MultiClusterZooKeeper again, then run mczk adopt to continue them. \
+         Only if their data has no use any more, run mczk declare-over, which deletes no volume"
+    } else {
+        "To keep them, let Karmada manage the object again. To remove them, change the placement of the \
+         MultiClusterZooKeeper. Leave the finalizer of the object"
+    };
+    let message = format!("The object is being deleted, but its servers belong to the ensemble and run on. {remedy}");
+    Cause { reason: Reason::Deleted, message }
 }

@@ -1,6 +1,6 @@
 //! A probe, as the agent observes it.
 
-use mczk_api::preflight::NetworkProblem;
+use mczk_api::preflight::{NetworkProblem, RoundTrip};
 
 /// A probe in this cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,4 +21,6 @@ pub struct Probe {
     pub mesh: Option<&'static str>,
     /// What it found, once it knows.
     pub problems: Option<Vec<NetworkProblem>>,
+    /// The longest of the round trips that it measured.
+    pub round_trip: Option<RoundTrip>,
 }

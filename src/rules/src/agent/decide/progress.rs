@@ -1,7 +1,13 @@
 //! Step: how the servers of this cluster progress.
 
 use crate::agent::decide::{
-    drain::Stay, growth, local_ensemble::LocalEnsemble, quorum::NO_SESSION, replicas::Replicas, restart::RestartStep,
+    drain::Stay,
+    first_start, growth,
+    local_ensemble::LocalEnsemble,
+    local_server::LocalServer,
+    quorum::NO_SESSION,
+    replicas::Replicas,
+    restart::{RestartStep, WAITING_FOR_SETS},
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, control_api::Phase},
@@ -9,12 +15,11 @@ use mczk_api::{
 };
 
 /// True if every server is as declared: started, with a volume of that size, and serving if a quorum has ever formed.
-pub(super) fn is_complete(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> bool {
+pub(super) fn is_as_declared(ensemble: &LocalEnsemble<'_>) -> bool {
     let spec = &ensemble.observation.object.spec;
     let count = |role: Role| ensemble.servers.iter().filter(|server| server.role == role).count();
     let wanted = |number: i32| usize::try_from(number).unwrap_or(0);
-    *restart == RestartStep::Nothing
-        && ensemble.sets_are_current()
+    ensemble.sets_are_current()
         && growth::is_done(ensemble)
         && ensemble.live(Role::Voter) == spec.replicas
         && count(Role::Voter) == wanted(spec.replicas)
@@ -25,7 +30,7 @@ pub(super) fn is_complete(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -
 }
 
 /// Which server has to leave a node that is being drained, and what it waits for. A server that stays comes first: it needs
-/// the user.
+/// the user. An agent that may not read nodes says so.
 pub(super) fn draining(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Option<Cause> {
     let drained = || ensemble.servers.iter().filter_map(|server| Some((&server.pod, server.drain.as_ref()?)));
     let staying = drained().find_map(|(pod, drain)| Some((pod, &drain.node, drain.stays.as_ref()?)));
@@ -37,6 +42,13 @@ pub(super) fn draining(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> O
         let message = format!("{pod} stays on node {node}, which is being drained: {cause}");
         return Some(Cause { reason: Reason::ServerStays, message });
     }
+    if let Some(why) = &ensemble.observation.unread_nodes {
+        let message = format!(
+            "The agent may not read nodes: {why}. So no server leaves a node that is being drained, and a server whose \
+             node is gone counts as one that may run"
+        );
+        return Some(Cause { reason: Reason::NodesUnread, message });
+    }
     let (pod, drain) = drained().next()?;
     let cause = match restart {
         RestartStep::Wait(why) => format!(": {why}"),
@@ -46,8 +58,18 @@ pub(super) fn draining(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> O
     Some(Cause { reason: Reason::NodeDrained, message })
 }
 
-/// The first thing that keeps the servers from being complete.
-pub(super) fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restart: &RestartStep) -> Cause {
+/// What the servers lack. While the agent does not act, only a server that does not start.
+pub(super) fn lacks(
+    ensemble: &LocalEnsemble<'_>,
+    replicas: &Replicas,
+    restart: &RestartStep,
+    acts: bool,
+) -> Option<Cause> {
+    if acts { Some(describe(ensemble, replicas, restart)) } else { failed(ensemble).filter(|_| !ensemble.over) }
+}
+
+/// The first thing that keeps the servers from being as declared.
+fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restart: &RestartStep) -> Cause {
     failed_pod(ensemble)
         .or_else(|| missing_certificates(ensemble))
         .or_else(|| {
@@ -58,6 +80,11 @@ pub(super) fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restar
         .or_else(|| starting_server(ensemble))
         .or_else(|| growth::describe(ensemble, restart))
         .unwrap_or_else(|| restarting(ensemble, restart))
+}
+
+/// A server that does not start, whatever spec the agent follows.
+fn failed(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
+    failed_pod(ensemble).or_else(|| ended_server(ensemble))
 }
 
 fn failed_pod(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
@@ -98,23 +125,40 @@ fn starting_server(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
         Phase::Suspended => Some(format!("{} is suspended", server.pod)),
         Phase::Running | Phase::Exited { .. } | Phase::Unknown => None,
     })?;
-    Some(Cause::new(Reason::Starting, message))
+    let before = ensemble.observation.object.status.as_ref();
+    let waits_for_voters = |server: &LocalServer| {
+        let known = before.zip(server.view.as_ref());
+        known.is_some_and(|(before, view)| first_start::waits_for_voters(before, ensemble.list, view))
+    };
+    let by_others = ensemble.servers.iter().all(|server| server.started() || waits_for_voters(server));
+    Some(Cause::new(if by_others { Reason::WaitingForVoters } else { Reason::Starting }, message))
 }
 
 fn restarting(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Cause {
-    match restart {
-        RestartStep::Wait(why) => Cause::new(Reason::Waiting, why),
-        RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. } => {
+    if let (RestartStep::RestartServing { pod, held: false, .. }, Some(why)) =
+        (restart, &ensemble.observation.lock_failure)
+    {
+        let message = format!("{pod} restarts once a server gives the agent the restart lock: {why}");
+        return Cause::new(Reason::Waiting, message);
+    }
+    let idle = ensemble.servers.iter().find(|server| ensemble.formed && !server.serving());
+    let is_outdated = |server: &LocalServer| server.outdated(&ensemble.observation.object.spec.revision);
+    match (restart, idle) {
+        (RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. }, _) => {
             Cause::new(Reason::Restarting, format!("{pod} is being restarted"))
         }
-        RestartStep::Release(_) | RestartStep::Nothing => {
-            let idle = ensemble.servers.iter().find(|server| ensemble.formed && !server.serving());
-            let message = idle.map(|server| match server.doubt() {
+        (RestartStep::Wait(why), idle) if idle.is_none() || ensemble.servers.iter().any(is_outdated) => {
+            Cause::new(Reason::Waiting, why)
+        }
+        (_, Some(server)) => {
+            let message = match server.doubt() {
                 Some(doubt) => format!("{} may serve: {doubt}", server.pod),
                 None if server.takes_part() => format!("{} {NO_SESSION}", server.pod),
                 None => format!("{} does not serve yet", server.pod),
-            });
-            Cause::new(Reason::Starting, message.unwrap_or_else(|| "Servers are being started".to_owned()))
+            };
+            Cause::new(Reason::Starting, message)
         }
+        (_, None) if !ensemble.sets_are_current() => Cause::new(Reason::Waiting, WAITING_FOR_SETS),
+        (_, None) => Cause::new(Reason::Starting, "Servers are being started"),
     }
 }

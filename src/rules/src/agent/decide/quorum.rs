@@ -10,6 +10,10 @@ use mczk_api::{
     mutation::broken,
 };
 
+/// What a user reads of a server that may follow, and that the agent does not reach.
+const UNSEEN: &str = "does not answer the agent, and the leader counts more voters than those that do: let the agent reach \
+                      port 8443 of its pod";
+
 /// What a user reads of a server that leads or follows, and serves no session.
 pub(crate) const NO_SESSION: &str = "takes part in the quorum and opens no session: clients may use up its connections \
                                      (maxCnxns), or its disk is slow";
@@ -73,7 +77,11 @@ impl Quorum {
     /// Why a server does not count as one that follows.
     #[must_use]
     pub(crate) fn why_not_following(&self, id: i32) -> &'static str {
-        if self.without_session.contains(&id) { NO_SESSION } else { "does not serve, or is not synced" }
+        match id {
+            id if self.without_session.contains(&id) => NO_SESSION,
+            id if !self.following.contains(&id) && self.may_take_part(id) => UNSEEN,
+            _ => "does not serve, or is not synced",
+        }
     }
 
     /// True if a majority of the voters follows.
@@ -133,6 +141,7 @@ mod tests {
         let views = [(1, Mode::Leader, counted), (2, Mode::Follower, None)].map(|(id, mode, synced_voters)| {
             ServerReport { synced_voters, configuration: Some(configuration.clone()), ..report(id, mode, true) }
         });
-        assert_eq!(Quorum::of(&views).map(|quorum| quorum.may_take_part(5)), Some(expected));
+        let said = Quorum::of(&views).map(|quorum| (quorum.may_take_part(5), quorum.why_not_following(5) == UNSEEN));
+        assert_eq!(said, Some((expected, expected)));
     }
 }

@@ -1,6 +1,9 @@
 //! Step: what the API server refuses, what belongs to others, and what another writer undoes, in the words that a user needs.
 
-use crate::agent::decide::observation::{Observation, RefusedChange};
+use crate::agent::decide::{
+    growth,
+    observation::{Observation, RefusedChange},
+};
 use mczk_api::contract::{cause::Cause, conditions::Reason};
 
 /// Most objects that a message names.
@@ -10,17 +13,25 @@ const MAX_NAMED: usize = 3;
 pub const PROBE: &str = "Probe pod";
 
 /// What the API server refuses of some objects: changes of them, and the pod that would follow another one. `counts` takes a
-/// kind and a name.
+/// kind and a name. Sizes of volumes have words of their own.
 pub(super) fn refused(observation: &Observation, counts: impl Fn(&str, &str) -> bool) -> Option<Cause> {
-    let counts = |refusal: &RefusedChange| !refusal.undone && counts(&refusal.kind, &refusal.name);
+    let counts = |refusal: &RefusedChange| {
+        !refusal.undone && refusal.kind != growth::SIZE && counts(&refusal.kind, &refusal.name)
+    };
     all(observation, counts, Reason::ObjectRefused, "is refused")
+}
+
+/// What the API server refuses of servers, and of what they need: that is not the probe.
+pub(super) fn of_servers(observation: &Observation) -> Option<Cause> {
+    refused(observation, |kind, _| kind != PROBE)
 }
 
 /// Some objects that the agent wants to write, and that belong to others. `counts` takes a kind and a name.
 pub(super) fn foreign(observation: &Observation, counts: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Cause> {
     let names = observation.foreign.iter().filter(move |(kind, name)| counts(kind, name));
     names.map(|(kind, name)| {
-        let remedy = "Remove it, or declare the ensemble under another name";
+        let remedy = "Delete it only if nothing else needs it. Declare the ensemble under another name only if no \
+                      servers of this name run";
         Cause::new(Reason::NameConflict, format!("{kind} {name} exists and does not belong to the agent. {remedy}"))
     })
 }

@@ -6,7 +6,7 @@ use crate::agent::decide::{
     local_ensemble::LocalEnsemble,
     other_incarnations,
     preflight::{self, ProbePlan},
-    replica_floor::Voters,
+    quorum::Quorum,
 };
 use mczk_api::{
     pod::Reclaim,
@@ -84,15 +84,11 @@ fn has_departed(ensemble: &LocalEnsemble<'_>) -> bool {
     if !accepted_before || ensemble.is_listed() || ensemble.over {
         return false;
     }
-    let Some(quorum) = ensemble.quorum.as_ref().filter(|quorum| quorum.holds()) else {
+    if !ensemble.quorum.as_ref().is_some_and(Quorum::holds) {
         // Without a server here there is nothing to lose.
         return !ensemble.remains() && !managed;
-    };
-    let votes = |ordinal: i32| {
-        let id = ensemble.id_of(ordinal);
-        let voters = Voters { quorum: Some(quorum), ..ensemble.voters() };
-        voters.min_replicas(ordinal, ordinal + 1, |_| id).replicas > ordinal
-    };
+    }
+    let votes = |ordinal: i32| ensemble.voters().votes(ordinal, ensemble.id_of(ordinal)) != Some(false);
     let voting = (0..ensemble.live(Role::Voter)).any(votes);
     (!managed || ensemble.is_being_deleted()) && !voting
 }

@@ -34,17 +34,20 @@ impl Voters<'_> {
 
     /// True if `ZooKeeper`'s configuration names the server of an ordinal as a voter, by its id or its name. `None` if the
     /// agent sees no quorum.
-    fn votes(&self, ordinal: i32, id: Option<i32>) -> Option<bool> {
+    pub(super) fn votes(&self, ordinal: i32, id: Option<i32>) -> Option<bool> {
         let quorum = self.quorum?;
         let split = |host: &str| host.split_once('.').map(|(pod, domain)| (pod.to_owned(), domain.to_owned()));
         let local = self.list.servers.iter().find(|s| s.cluster == self.cluster).and_then(|s| split(&s.host));
         let pod = format!("{}-{ordinal}", self.set);
+        // The names that a user chooses may not begin with the pod.
+        let is_at_place = |s: &Server| s.cluster == self.cluster && s.role == Role::Voter && s.ordinal == ordinal;
         let elsewhere = |id: i32| self.list.servers.iter().any(|s| s.id == id && s.cluster != self.cluster);
         Some(quorum.configuration.servers.iter().filter(|s| s.role == Role::Voter).any(|voter| {
-            let named = split(&voter.host).is_some_and(|(name, domain)| {
-                name == pod && local.as_ref().is_none_or(|(_, local)| *local == domain) && !elsewhere(voter.id)
-            });
-            Some(voter.id) == id || named
+            let named = split(&voter.host)
+                .is_some_and(|(name, domain)| name == pod && local.as_ref().is_none_or(|(_, local)| *local == domain));
+            let is_voter = |s: &Server| s.id == voter.id || s.host == voter.host;
+            let listed = self.list.all_servers().any(|s| is_at_place(s) && is_voter(s));
+            Some(voter.id) == id || (named || listed) && !elsewhere(voter.id)
         }))
     }
 

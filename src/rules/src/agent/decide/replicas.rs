@@ -5,9 +5,7 @@ use mczk_api::zookeeper::Role;
 
 /// Voters and observers to run.
 pub(super) struct Replicas {
-    /// Voters.
     pub(super) voters: ReplicaFloor,
-    /// Observers.
     pub(super) observers: ReplicaFloor,
 }
 

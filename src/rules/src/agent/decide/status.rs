@@ -1,12 +1,13 @@
 //! The status that the agent reports. It stays the same while nothing happens.
 //!
 //! The operator depends on it (`crate::rollout::report`): a completed spec hash stays completed, whatever happens to the
-//! servers later.
+//! servers later. The condition `Progressing` says how they are now.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
+use serde_json::Value;
 
 use crate::agent::decide::{local_server::LocalServer, quorum::Quorum, volume_problems};
 use mczk_api::{
@@ -18,7 +19,7 @@ use mczk_api::{
     preflight::PreflightReport,
     quantity::Quantity,
     tls::EnsembleTls,
-    zookeeper::{Ensemble, FirstStart, OtherIncarnation, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
+    zookeeper::{Ensemble, FirstStart, OtherIncarnation, Role, SUSPENDED, ServerStatus, UNKNOWN_MODE, ZooKeeperStatus},
 };
 
 /// Longest message of a condition, in characters.
@@ -35,8 +36,10 @@ pub struct AgentStatusInputs<'a> {
     pub before: &'a ZooKeeperStatus,
     /// Hash of the spec, if it is accepted.
     pub spec_hash: Option<&'a str>,
-    /// True if every server is as that spec declares.
+    /// True if that spec is complete: every server is as it declares, and nothing is left to do.
     pub completed: bool,
+    /// True if every server is as that spec declares.
+    pub as_declared: bool,
     /// The accepted server list.
     pub list: Option<&'a Ensemble>,
     /// Servers of this cluster.
@@ -107,18 +110,53 @@ pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
         status.ensemble = inputs.list.cloned();
         report_servers(inputs, &mut status);
         let was_completed = before.completed_spec_hash == status.observed_spec_hash;
-        if inputs.completed || was_completed {
-            status.completed_spec_hash.clone_from(&status.observed_spec_hash);
-            let cause = Cause::new(Reason::Complete, "Every server is as declared");
-            conditions.push((ConditionType::AgentProgressing, cause));
-        } else {
-            // The hash of the spec that was completed last.
-            status.completed_spec_hash.clone_from(&before.completed_spec_hash);
-            conditions.extend(inputs.progress.clone().map(|progress| (ConditionType::AgentProgressing, progress)));
-        }
+        // Otherwise the hash of the spec that was completed last.
+        let completed = if inputs.completed { &status.observed_spec_hash } else { &before.completed_spec_hash };
+        status.completed_spec_hash = completed.clone();
+        // An obstacle keeps a spec from being complete, and says so itself.
+        let is_complete = inputs.completed || was_completed && inputs.as_declared;
+        let complete = is_complete.then(|| Cause::new(Reason::Complete, "Every server is as declared"));
+        let progress = complete.or_else(|| inputs.progress.clone());
+        conditions.extend(progress.map(|progress| (ConditionType::AgentProgressing, progress)));
     }
-    status.conditions = conditions.into_iter().map(|condition| as_condition(condition, inputs)).collect();
+    let condition = |condition| as_condition(condition, &before.conditions, inputs.now);
+    status.conditions = conditions.into_iter().map(condition).collect();
     status
+}
+
+/// The status of an agent that cannot continue, as [`report`] makes it while the agent reaches no server: the last one must not
+/// count for ever.
+#[must_use]
+pub(crate) fn halted(before: &ZooKeeperStatus, why: Cause, now: Timestamp) -> ZooKeeperStatus {
+    let unknown = |server: &ServerStatus| ServerStatus {
+        mode: Some(UNKNOWN_MODE.to_owned()),
+        serving: false,
+        synced: false,
+        ..server.clone()
+    };
+    ZooKeeperStatus {
+        conditions: vec![as_condition((ConditionType::Blocked, why), &before.conditions, now)],
+        servers: before.servers.iter().map(unknown).collect(),
+        started_replicas: before.started_replicas.map(|_| 0),
+        ready_replicas: before.ready_replicas.map(|_| 0),
+        writable: before.writable.map(|_| false),
+        voting_members: Vec::new(),
+        config_version: None,
+        leader: None,
+        ..before.clone()
+    }
+}
+
+/// [`halted`] in the words of the stored status, which a newer version of mczk may have written: what this version does not know
+/// stays. `None` if this version cannot read it.
+#[must_use]
+pub fn halted_as_written(stored: &Value, why: Cause, now: Timestamp) -> Option<Value> {
+    let before: ZooKeeperStatus = serde_json::from_value(stored.clone()).ok()?;
+    let as_json = |status: &ZooKeeperStatus| serde_json::to_value(status).ok();
+    let change = json_patch::diff(&as_json(&before)?, &as_json(&halted(&before, why, now))?);
+    let mut status = stored.clone();
+    json_patch::patch(&mut status, &change).ok()?;
+    Some(status)
 }
 
 /// Conditions about what is unusual.
@@ -140,17 +178,17 @@ fn notices(inputs: &AgentStatusInputs<'_>) -> Conditions {
 
 fn as_condition(
     (type_, Cause { reason, message }): (ConditionType, Cause),
-    inputs: &AgentStatusInputs<'_>,
+    before: &[Condition],
+    now: Timestamp,
 ) -> Condition {
     let status = reason.status_in(type_).unwrap_or(ConditionStatus::Unknown).as_str();
-    let before = inputs.before.conditions.iter().find(|c| c.type_ == type_.as_str() && c.status == status);
+    let before = before.iter().find(|c| c.type_ == type_.as_str() && c.status == status);
     Condition {
         type_: type_.as_str().to_owned(),
         status: status.to_owned(),
         reason: reason.as_str().to_owned(),
         message: message.chars().take(LONGEST_MESSAGE).collect(),
-        last_transition_time: before
-            .map_or_else(|| seconds(inputs.now), |condition| condition.last_transition_time.clone()),
+        last_transition_time: before.map_or_else(|| seconds(now), |condition| condition.last_transition_time.clone()),
         observed_generation: None,
     }
 }
@@ -183,7 +221,8 @@ fn report_servers(inputs: &AgentStatusInputs<'_>, status: &mut ZooKeeperStatus) 
         status.leader = Quorum::of(inputs.views).and_then(|all| all.leader).or(quorum.leader);
     }
     let of_data = inputs.servers.iter().filter_map(|server| server.view.as_ref()?.snapshot_bytes).max();
-    status.snapshot_bytes = of_data.and_then(|bytes| u64::try_from(bytes).ok()).map(rounded);
+    let of_data = of_data.and_then(|bytes| u64::try_from(bytes).ok());
+    status.snapshot_bytes = of_data.map(|bytes| rounded(bytes, inputs.before.snapshot_bytes));
     status.published_epoch = inputs.published;
     status.ensemble_tls.clone_from(&inputs.loaded);
     status.missing_secrets.clone_from(&inputs.missing_secrets);
@@ -192,8 +231,13 @@ fn report_servers(inputs: &AgentStatusInputs<'_>, status: &mut ZooKeeperStatus) 
     }
 }
 
-/// The next power of 2, of a MiB at least: a status that changes with every write would never rest.
-fn rounded(bytes: u64) -> i64 {
+/// The next power of 2, of a MiB at least: a status that changes with every write would never rest. What was reported before stays
+/// down to more than a quarter of it: data may vary around a power of 2.
+fn rounded(bytes: u64, before: Option<i64>) -> i64 {
+    let covers = |before: i64| u64::try_from(before).is_ok_and(|before| bytes <= before && bytes > before / 4);
+    if let Some(before) = before.filter(|before| covers(*before)) {
+        return before;
+    }
     bytes.max(1 << 20).checked_next_power_of_two().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(i64::MAX)
 }
 
@@ -205,7 +249,7 @@ fn report_server(server: &LocalServer, inputs: &AgentStatusInputs<'_>) -> Option
     let suspended = view.is_some_and(|view| is_suspended_under(view, inputs.list));
     let mode = match view.and_then(|view| view.mode) {
         _ if suspended => SUSPENDED,
-        _ if server.doubt().is_some() => "unknown",
+        _ if server.doubt().is_some() => UNKNOWN_MODE,
         Some(Mode::Leader) => "leader",
         Some(Mode::Follower) => "follower",
         Some(Mode::Observer) => "observer",

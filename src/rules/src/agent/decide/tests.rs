@@ -26,6 +26,8 @@ use crate::{
 };
 use mczk_api::{
     contract::{
+        cause::Cause,
+        conditions::Reason,
         control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
         labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
         server_list::with_hash,
@@ -138,10 +140,11 @@ impl Cluster {
         }
         let others = configuration.into_iter().flat_map(Configuration::voters).filter(|id| *id > 2);
         self.observation.views.extend(others.map(|id| view(id, true, configuration)));
+        let followers = i32::try_from(self.observation.views.len()).unwrap() - 1;
         if configuration.is_some()
             && let Some(leader) = self.observation.views.iter_mut().rfind(|view| view.id > Some(2))
         {
-            leader.mode = Some(Mode::Leader);
+            (leader.mode, leader.synced_voters) = (Some(Mode::Leader), Some(followers));
         }
     }
 
@@ -162,6 +165,22 @@ impl Cluster {
     fn request_client_certificates(&mut self) {
         let spec = &mut self.observation.object.spec;
         spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    }
+
+    /// The pod of the first server was lost, and the new one does not start.
+    fn fail(&mut self, why: &str) {
+        self.runs_in(Phase::Running);
+        let server = &mut self.observation.servers[0].1;
+        (server.view, server.failure) = (None, Some(why.to_owned()));
+    }
+
+    /// The first server does not serve.
+    fn runs_in(&mut self, phase: Phase) {
+        let server = &mut self.observation.servers[0].1;
+        let down = ServerReport { phase, ..view(1, true, None) };
+        self.observation.views.retain(|view| view.id != Some(1));
+        self.observation.views.push(down.clone());
+        server.view = Some(down);
     }
 
     fn reported(&self) -> &ZooKeeperStatus {
@@ -275,6 +294,9 @@ fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
     }
     cluster.observation.client_certificates.copied = true;
     assert!(matches!(cluster.reconcile().restart, RestartStep::RestartServing { .. }));
+    cluster.observation.lock_failure = Some("h2 cannot be reached: timeout".into());
+    cluster.reconcile();
+    assert!(message(&cluster, "Progressing").ends_with("the restart lock: h2 cannot be reached: timeout"));
 }
 
 #[test]
@@ -535,6 +557,9 @@ fn the_cluster_of_the_leader_reports_the_size_of_the_data_in_steps() {
     assert_eq!(reported(&mut cluster, None), None);
     assert_eq!(reported(&mut cluster, Some(5000)), Some(1 << 20));
     assert_eq!(reported(&mut cluster, Some((1 << 28) + 1)), Some(1 << 29));
+    // Queues grow and shrink around a power of 2.
+    assert_eq!(reported(&mut cluster, Some(1 << 28)), Some(1 << 29));
+    assert_eq!(reported(&mut cluster, Some(1 << 26)), Some(1 << 26));
 }
 
 #[rstest]
@@ -614,6 +639,66 @@ fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
     cluster.assign(2, "r3");
     cluster.observation.sets[0].revision = Some("r3".into());
     assert!(matches!(cluster.reconcile().restart, RestartStep::Restart { ref pod, .. } if pod == "zk-abc-0"));
+}
+
+/// A spec that was complete stays so, and what happens to the servers later is reported as during a change.
+#[rstest]
+#[case::no_pod_starts(|c: &mut Cluster| c.fail("image zk:1 cannot be pulled"), "False ServerFailed", "zk-abc-0 does not start: image zk:1 cannot be pulled")]
+#[case::it_exits(|c: &mut Cluster| c.runs_in(Phase::Exited { reason: "exit code 1".into() }), "False ServerFailed", "zk-abc-0 does not start: exit code 1")]
+#[case::it_waits(|c: &mut Cluster| c.runs_in(Phase::Waiting { reason: "its name does not resolve".into() }), "True Starting", "zk-abc-0 waits: its name does not resolve")]
+#[case::it_does_not_serve(|c: &mut Cluster| c.runs_in(Phase::Running), "True Starting", "zk-abc-0 does not serve yet")]
+#[case::a_volume_is_too_small(|c: &mut Cluster| c.observation.claims = vec![sized(0, "1Gi", "512Mi", &[])], "True GrowingVolume", "PersistentVolumeClaim data-zk-abc-0 has 512Mi and not template.storage.size 1Gi: the claim does not show yet that its storage class grows it")]
+fn what_happens_after_completion_is_reported(
+    #[case] happens: fn(&mut Cluster),
+    #[case] expected: &str,
+    #[case] words: &str,
+) {
+    let mut cluster = serving();
+    let before = cluster.observation.clone();
+    happens(&mut cluster);
+    cluster.reconcile();
+    assert!(cluster.complete(), "the spec stays complete");
+    let (status, reason) = cluster.condition("Progressing").unwrap();
+    assert_eq!((format!("{status} {reason}").as_str(), message(&cluster, "Progressing").as_str()), (expected, words));
+    let stored = cluster.observation.object.clone();
+    cluster.observation = Observation { object: stored, ..before };
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
+}
+
+/// The agent follows no spec that it refuses, and a server fails meanwhile.
+#[test]
+fn a_refused_spec_hides_no_failure() {
+    let mut cluster = serving();
+    cluster.observation.object.spec.replicas = 0;
+    cluster.stored();
+    cluster.reconcile();
+    assert_eq!(
+        (cluster.condition("Blocked").unwrap().1.as_str(), cluster.condition("Progressing")),
+        ("SpecRefused", None)
+    );
+    cluster.fail("image zk:1 cannot be pulled");
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
+}
+
+/// The agent wrote a StatefulSet that its controller has not seen. Its servers serve.
+#[test]
+fn a_set_that_waits_for_its_controller_is_no_server_that_starts() {
+    let mut cluster = serving();
+    cluster.observation.sets[0].revision = None;
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("True".into(), "Waiting".into()));
+}
+
+/// The obstacle is reported as such: nothing is left to do with the servers.
+#[test]
+fn an_obstacle_leaves_servers_as_declared() {
+    let mut cluster = serving();
+    cluster.observation.obstacles = vec![Cause::new(Reason::NameConflict, "Service zk exists")];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "NameConflict");
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
 }
 
 #[test]
@@ -744,6 +829,20 @@ fn an_incarnation_that_is_over_starts_no_server() {
     assert_eq!(cluster.reconcile().replicas, None);
 }
 
+/// It is the object of another incarnation, which waited beside this one. Its user deleted it, so nothing creates it again.
+#[test]
+fn servers_keep_the_object_of_another_incarnation_that_is_deleted() {
+    let mut cluster = serving();
+    cluster.list(Ensemble::default());
+    cluster.reconcile();
+    cluster.delete();
+    cluster.now += 200;
+    assert!(cluster.reconcile().finalizer);
+    let blocked = cluster.reported().conditions.iter().find(|condition| condition.type_ == "Blocked").unwrap();
+    assert_eq!(blocked.reason, "Deleted");
+    assert!(blocked.message.contains("then run mczk adopt"), "{}", blocked.message);
+}
+
 /// The quorum is in this cluster alone. Without a tombstone the agent does not know if the ensemble has ended elsewhere.
 #[test]
 fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
@@ -770,7 +869,10 @@ fn a_deleted_object_stays_until_its_first_starts_are_not_needed(
     let volume = "n".to_owned();
     cluster.observation.servers[0].1.view.as_mut().unwrap().first_start = Some(volume.clone());
     cluster.reconcile();
-    assert_eq!(cluster.reported().first_starts, [FirstStart { id: 1, volume }]);
+    assert_eq!(
+        cluster.reported().first_starts,
+        [FirstStart { id: 1, volume }, FirstStart { id: 2, volume: "unused-abc".into() }]
+    );
     cluster.list(list_in(phase, 2, ALL));
     cluster.reconcile();
     cluster.delete();
@@ -950,6 +1052,19 @@ fn a_replacement_releases_the_lock_after_its_limit() {
     assert!(matches!((decision.replace, decision.restart), (ReplaceStep::Wait(_), RestartStep::Release(_))));
 }
 
+/// The StatefulSet controller of this cluster does not run, or confirmations of the lock come too late.
+#[rstest]
+fn a_restart_that_does_not_begin_releases_the_lock_after_its_limit(#[values(true, false)] is_current: bool) {
+    let mut cluster = going(false, true);
+    if !is_current {
+        cluster.observation.sets[0].revision = None;
+    }
+    let lock = RestartLock { holder: "m1".into(), server: 2 };
+    assert!(!matches!(cluster.reconcile().restart, RestartStep::Release(_)));
+    cluster.observation.locked_for = restart::LOCK_LIMIT;
+    assert_eq!(cluster.reconcile().restart, RestartStep::Release(lock));
+}
+
 /// An agent holds the lock, and its spec is not accepted any more. Other clusters go on once its server is back.
 #[test]
 fn an_agent_that_does_not_act_hands_the_lock_back() {
@@ -1087,6 +1202,21 @@ fn volumes_whose_servers_the_agent_removed_are_no_life() {
     let older = OtherIncarnation { incarnation: "older".into(), servers: 0, volumes: 1 };
     assert_eq!(cluster.reported().other_incarnations.as_deref(), Some(&[older][..]));
     assert!(cluster.condition("FormerIncarnation").is_some());
+}
+
+/// A cluster that has left and come back mounts the same claims.
+#[test]
+fn a_marked_volume_that_a_server_uses_lives_again() {
+    let mut cluster = serving();
+    let pod = cluster.observation.servers[0].1.pod.clone();
+    let marked = |name: String, id: &str| Claim { servers_removed: true, ..fixtures::claim(&name, id) };
+    cluster.observation.claims = vec![
+        marked(format!("data-{pod}"), "abc"),
+        marked("data-zk-abc-7".into(), "abc"),
+        marked("data-zk-old-0".into(), "old"),
+    ];
+    let again = unused_claims::used_again(&cluster.observation, "abc");
+    assert_eq!(again.map(|claim| claim.name.clone()).collect::<Vec<_>>(), [format!("data-{pod}")]);
 }
 
 /// Each kind of object, at the bootstrap and later. The rest of the decision is as before.
@@ -1238,6 +1368,38 @@ fn a_volume_that_grows_is_reported_in_kubernetes_words() {
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
 }
 
+/// The API server refuses a size. No other volume is asked for meanwhile, and only the volume's own words are reported.
+#[test]
+fn a_refused_size_is_reported_with_its_class() {
+    let mut cluster = larger(vec![sized(0, "1Gi", "1Gi", &[]), sized(1, "1Gi", "1Gi", &[])]);
+    let refusal = |kind: &str| RefusedChange {
+        kind: kind.into(),
+        name: "data-zk-abc-1".into(),
+        why: "only dynamically provisioned pvc can be resized".into(),
+        undone: false,
+    };
+    cluster.observation.refusals = vec![refusal(growth::SIZE)];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "VolumeNotResized");
+    let blocked = message(&cluster, "Blocked");
+    assert!(
+        blocked.starts_with(
+            "PersistentVolumeClaim data-zk-abc-1 cannot grow to template.storage.size 2Gi: only dynamically"
+        ),
+        "{blocked}"
+    );
+    assert!(blocked.contains("class fast"), "{blocked}");
+    // The size was lowered again. The refusal is forgotten a moment later.
+    cluster.observation.object.spec.template.storage.size.0 = "1Gi".into();
+    cluster.assign(2, "r1");
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none(), "{:?}", cluster.reported().conditions);
+    // A claim that cannot be created is another matter.
+    cluster.observation.refusals = vec![refusal("PersistentVolumeClaim")];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "ObjectRefused");
+}
+
 /// The kubelet grows the file system when it mounts the volume.
 #[test]
 fn a_server_whose_file_system_waits_for_a_mount_restarts_under_the_lock() {
@@ -1297,4 +1459,51 @@ fn volumes_grow_one_after_another(#[case] sizes: &[(&str, &str)], #[case] expect
     assert_eq!(due.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>(), expected);
     let ending = [Claim { ending: true, ..sized(0, "1Gi", "1Gi", &[]) }];
     assert!(growth::due(&ending, &observation.servers, "abc", "2Gi").is_empty(), "it ends with its pod");
+}
+
+/// It keeps no change from being complete, and nothing restarts for it.
+#[test]
+fn an_agent_that_may_not_read_nodes_says_so() {
+    let mut cluster = serving();
+    cluster.observation.unread_nodes = Some("nodes are forbidden".into());
+    let decision = cluster.reconcile();
+    assert_eq!(cluster.condition("Draining"), Some(("Unknown".into(), "NodesUnread".into())));
+    assert!(message(&cluster, "Draining").starts_with("The agent may not read nodes: nodes are forbidden. So"));
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!((decision.requeue, decision.restart), (Requeue::AtRest, RestartStep::Nothing));
+    let before = cluster.reported().clone();
+    cluster.reconcile();
+    assert_eq!(*cluster.reported(), before, "it is written once");
+    cluster.observation.unread_nodes = None;
+    cluster.reconcile();
+    assert!(cluster.condition("Draining").is_none());
+}
+
+/// The last report of an agent that cannot continue must not count for ever.
+#[test]
+fn a_halted_agent_reports_that_it_sees_no_server() {
+    let mut cluster = serving();
+    let before = cluster.reported().clone();
+    let why = Cause::new(Reason::RequestRefused, "It is refused reading claims");
+    let halted = status::halted(&before, why.clone(), Timestamp::new(9, 0).unwrap());
+    assert_eq!(halted.conditions.iter().map(|c| c.reason.as_str()).collect::<Vec<_>>(), ["RequestRefused"]);
+    assert_eq!(status::halted(&halted, why.clone(), Timestamp::new(10, 0).unwrap()), halted, "it is written once");
+    let mut newer = serde_json::to_value(&before).unwrap();
+    newer["later"] = json!(1);
+    newer["servers"][0]["later"] = json!(2);
+    let newer = status::halted_as_written(&newer, why, Timestamp::new(9, 0).unwrap()).unwrap();
+    assert_eq!(
+        (&newer["later"], &newer["servers"][0]["later"]),
+        (&json!(1), &json!(2)),
+        "fields of a newer version stay"
+    );
+    assert_eq!(serde_json::from_value::<ZooKeeperStatus>(newer).unwrap(), halted);
+    // As if the agent reached no server, and nothing else had changed.
+    for (_, server) in &mut cluster.observation.servers {
+        (server.view, server.runs) = (None, true);
+    }
+    cluster.observation.views.clear();
+    cluster.reconcile();
+    let conditions = halted.conditions.clone();
+    assert_eq!(ZooKeeperStatus { conditions, ..cluster.reported().clone() }, halted);
 }

@@ -17,7 +17,9 @@ pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(Cond
     let full = fills_up(reports, before);
     let corrupt = reports.iter().filter(|report| report.corrupt).map(|report| corrupt(report));
     let lost = reports.iter().filter(|report| report.lost).map(|report| lost(report));
-    let unusable = corrupt.chain(lost).next();
+    let unmarked = reports.iter().filter_map(|report| unmarked(report));
+    // One condition has one message: a server that does not start comes first.
+    let unusable = corrupt.chain(lost).chain(unmarked).next();
     let unusable = unusable.map(|cause| (ConditionType::VolumeUnusable, cause));
     let full = full.map(|message| (ConditionType::DiskPressure, Cause::new(Reason::DiskFillsUp, message)));
     unusable.into_iter().chain(full).collect()
@@ -33,7 +35,8 @@ fn fills_up(reports: &[&ServerReport], before: &[Condition]) -> Option<String> {
     (!full.is_empty()).then(|| {
         format!(
             "These volumes are more than {DISK_PRESSURE} % full: {}. The servers remove old snapshots. Raise \
-             template.storage.size, write less, or remove folders aside-* that you do not need",
+             template.storage.size, write less, or remove folders aside-* that you do not need. Remove nothing else on a \
+             volume",
             full.join(", ")
         )
     })
@@ -56,6 +59,16 @@ fn lost(report: &ServerReport) -> Cause {
         Phase::Running | Phase::Suspended | Phase::Exited { .. } | Phase::Unknown => "its volume is lost",
     };
     Cause::new(Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
+}
+
+fn unmarked(report: &ServerReport) -> Option<Cause> {
+    let (claim, why) = (claim_of(&report.pod), report.unraised.as_ref()?);
+    let message = format!(
+        "{} cannot note on {claim} how new it is: {why}. A copy of the volume that is made now would not be recognized as \
+         old",
+        report.pod
+    );
+    Some(Cause::new(Reason::VolumeNotMarked, message))
 }
 
 #[cfg(test)]
@@ -102,5 +115,18 @@ mod tests {
             (reason, message.as_str()),
             (Reason::VolumeLost, "zk-1 does not start: the volume went back in time")
         );
+    }
+
+    /// Only the log of the server said so.
+    #[test]
+    fn a_volume_whose_copy_would_pass_is_reported() {
+        let unraised = Some("No space left on device".to_owned());
+        let unmarked = ServerReport { unraised, ..report(2, Mode::Follower, true) };
+        let (type_, Cause { reason, message }) = list(&[&unmarked], &[]).remove(0);
+        assert_eq!((type_, reason), (ConditionType::VolumeUnusable, Reason::VolumeNotMarked));
+        assert_eq!(reason.status_in(type_), Some(ConditionStatus::Unknown), "the server serves");
+        assert!(message.starts_with("zk-2 cannot note on data-zk-2 how new it is: No space left on device. A copy"));
+        let corrupt = ServerReport { corrupt: true, ..report(1, Mode::Looking, false) };
+        assert_eq!(list(&[&unmarked, &corrupt], &[])[0].1.reason, Reason::VolumeCorrupt);
     }
 }

@@ -69,7 +69,7 @@ impl VolumeSize {
 
     /// True if the claim requests that size, or more.
     #[must_use]
-    pub(crate) fn requests(&self, size: &str) -> bool {
+    pub fn requests(&self, size: &str) -> bool {
         !is_less(&self.requested, size)
     }
 

@@ -42,6 +42,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         before: object.status.as_ref().unwrap_or(&none),
         spec_hash: None,
         completed: false,
+        as_declared: false,
         list: None,
         servers: &[],
         views: &[],

@@ -17,7 +17,6 @@ use mczk_api::{
     zookeeper::Role,
 };
 
-/// The server list.
 pub(super) fn server_list(source: &Source<'_>) -> serde_json::Result<Object> {
     let data = json!({ "data": { SERVER_LIST_FILE: canonical_json(source.list)? } });
     Ok(source.object(Kind::ConfigMap, source.base(), &source.labels(), data))

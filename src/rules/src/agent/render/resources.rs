@@ -12,7 +12,6 @@ const DEFAULT_MEMORY: &str = "1Gi";
 /// Resource of the disk of a node.
 const LOCAL_STORAGE: &str = "ephemeral-storage";
 
-/// Resources of a server.
 #[must_use]
 pub(crate) fn of_server(chosen: Option<&Resources>) -> Resources {
     let memory = || amounts([("memory", DEFAULT_MEMORY)]);

@@ -4,6 +4,7 @@ use crate::rollout::{
     advance::{draft::Draft, inputs::Inputs},
     completion::complete,
     override_rules::Overrides,
+    report::ClusterReport,
     scheduled::Scheduled,
     stuck::Stuck,
 };
@@ -110,10 +111,8 @@ impl Inputs<'_> {
     }
 
     fn waiting_for_report(&self, cluster: &str) -> Cause {
-        let refused = self.known.reports.get(cluster).filter(|report| !report.applied);
-        if let Some(why) = refused.and_then(|report| report.apply_error.as_deref()) {
-            let message = format!("Karmada could not apply the object in cluster {cluster}: {why}");
-            return Cause::new(Reason::NotApplied, message);
+        if let Some(refusal) = self.known.reports.get(cluster).and_then(ClusterReport::refusal) {
+            return refusal;
         }
         let message = format!("Cluster {cluster}: waiting for its agent to report its servers");
         Cause::new(Reason::ClusterNotReported, message)

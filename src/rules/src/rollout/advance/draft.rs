@@ -1,4 +1,4 @@
-//! What a rollout writes: records, OverridePolicy and reports. Only `roll` changes it.
+//! What a rollout writes: records, OverridePolicy and reports. In `advance` only `roll` changes it; `plan` limits it afterwards.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ pub(in crate::rollout) struct Inputs<'a> {
     pub(in crate::rollout) quorum: &'a ReportedQuorum,
     /// The certificates that servers shall use, if they exist.
     pub(in crate::rollout) tls: Option<EnsembleTls>,
-    /// The spec that each scheduled cluster gets in the end.
+    /// The spec that each scheduled cluster gets in the end. Empty until `roll` has chosen the target.
     pub(in crate::rollout) desired: BTreeMap<String, ZooKeeperSpec>,
 }
 
@@ -38,7 +38,7 @@ impl Inputs<'_> {
 
     /// The status of a cluster, if the rules may rely on it (S8).
     pub(super) fn fresh_status(&self, cluster: &str) -> Option<&ZooKeeperStatus> {
-        self.known.reports.get(cluster).filter(|report| report.fresh())?.status.as_ref()
+        self.known.reports.get(cluster)?.fresh_status()
     }
 
     pub(super) fn is_reachable(&self, cluster: &str) -> bool {
@@ -76,7 +76,7 @@ impl Inputs<'_> {
     /// Incarnations that are over: those of tombstones, and those that the list names already. Agents remove what is left of
     /// them in a cluster that comes back.
     pub(super) fn former_incarnations(&self, list: &Ensemble) -> Vec<String> {
-        let all = self.known.tombstones.iter().chain(&list.former_incarnations);
+        let all = self.known.ended.iter().chain(&list.former_incarnations);
         let former: BTreeSet<&String> = all.filter(|id| id.as_str() != self.naming.incarnation).collect();
         former.into_iter().take(MAX_FORMER).cloned().collect()
     }

@@ -44,7 +44,7 @@ impl Inputs<'_> {
         {
             let Cause { reason, message } = ClusterReport::absence(self.known.reports.get(cluster));
             let message = format!(
-                "Waiting for cluster {cluster}, which has not completed its last change and is {message}; its agent may still be applying it. If the cluster is lost, remove it from spec.placement"
+                "Waiting for cluster {cluster}, which has not completed its last change and is {message}; its agent may still be applying it. If the cluster is lost for good, remove it from spec.placement"
             );
             return Some(Cause { reason, message });
         }
@@ -71,8 +71,8 @@ impl Inputs<'_> {
     /// the voters that the next one waits for.
     fn next_without_risk(&self, last: &Record, overrides: &Overrides) -> Option<String> {
         let mut reachable = last.current_state.pending.iter().filter(|name| self.is_reachable(name));
-        let alone = |name: &str| self.has_no_servers(name) || !self.another_may_be_changing(name, overrides);
-        reachable.find(|name| self.can_start(name, overrides).is_ok() && alone(name)).cloned()
+        let changes_alone = |name: &str| self.has_no_servers(name) || !self.another_may_be_changing(name, overrides);
+        reachable.find(|name| self.can_start(name, overrides).is_ok() && changes_alone(name)).cloned()
     }
 
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.

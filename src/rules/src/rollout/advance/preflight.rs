@@ -18,7 +18,7 @@ use crate::{
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, mesh, preflight},
     mutation::broken,
-    preflight::{NetworkProblem, Preflight, PreflightReport, ProblemKind, ServerName},
+    preflight::{NetworkProblem, Preflight, PreflightReport, ProblemKind, RoundTrip, ServerName},
     zookeeper::{Ensemble, Role, Server},
 };
 
@@ -42,6 +42,8 @@ enum Checked {
     /// Each problem with the cluster that reports it, the number of problems that reports only count, and the meshes that have
     /// proxies in pods.
     Broken(Vec<(String, NetworkProblem)>, usize, BTreeSet<String>),
+    /// Every cluster reaches every other one, and these do so too slowly for the limit, in milliseconds.
+    TooFar(Vec<(String, RoundTrip)>, i64),
 }
 
 /// The check of the network.
@@ -100,8 +102,7 @@ impl Inputs<'_> {
     /// Bytes per second at which a server that joins must be able to copy a snapshot, so that it follows within `initLimit`.
     #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "at most MAX_RATE")]
     fn needed_rate(&self) -> Option<i64> {
-        let reports =
-            self.known.reports.values().filter(|report| report.fresh()).filter_map(|report| report.status.as_ref());
+        let reports = self.known.reports.values().filter_map(ClusterReport::fresh_status);
         let bytes = reports.filter_map(|status| status.snapshot_bytes).max()?;
         let rate = bytes as f64 / zoo_cfg::copy_limit(&self.template.template.zoo_cfg);
         Some(rate.ceil().clamp(1.0, MAX_RATE) as i64)
@@ -121,7 +122,9 @@ impl Inputs<'_> {
         names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         let request = preflight::request(self.naming.incarnation, names, rate)?;
         let clusters = request.names.iter().map(|name| name.cluster.as_str());
-        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
+        // A value that is no number is refused elsewhere.
+        let limit = zoo_cfg::round_trip_limit(&self.template.template.zoo_cfg).unwrap_or(i64::MAX);
+        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round), limit) {
             _ if broken!(SkipPreflight) => None,
             Checked::Passed => None,
             Checked::Unreported(clusters) => {
@@ -130,6 +133,7 @@ impl Inputs<'_> {
             Checked::Broken(problems, unnamed, meshes) => {
                 Some(Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes, (held, rate))))
             }
+            Checked::TooFar(pairs, limit) => Some(Cause::new(Reason::NetworkBroken, too_far(&pairs, limit, held))),
         };
         Ok(NetworkCheck { request: Some(request), cause })
     }
@@ -139,7 +143,7 @@ impl Inputs<'_> {
         for (cluster, cause) in &mut clusters {
             if cause.is_none() && !self.is_reachable(cluster) {
                 let absence = ClusterReport::absence(self.known.reports.get(cluster)).message;
-                *cause = Some(format!("{absence}: restore it, or remove it from spec.placement"));
+                *cause = Some(format!("{absence}: restore it. If it is lost for good, remove it from spec.placement"));
             }
         }
         clusters
@@ -162,12 +166,14 @@ fn is_listed(list: &Ensemble, cluster: &str) -> bool {
     list.servers.iter().any(|server| server.cluster == cluster)
 }
 
-/// The result of all clusters.
+/// The result of all clusters, whose round trips may take so many milliseconds.
 fn checked<'a>(
     clusters: impl Iterator<Item = &'a str>,
     result: impl Fn(&str) -> Option<&'a PreflightReport>,
+    limit: i64,
 ) -> Checked {
     let (mut unreported, mut problems, mut unnamed, mut meshes) = (Vec::new(), Vec::new(), 0, BTreeSet::new());
+    let mut far = Vec::new();
     for cluster in clusters {
         match result(cluster) {
             None => unreported.push((cluster.to_owned(), None)),
@@ -178,6 +184,9 @@ fn checked<'a>(
                 problems.extend(report.problems.iter().map(|problem| (cluster.to_owned(), problem.clone())));
                 meshes.extend(report.mesh.clone());
                 unnamed += report.more.and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
+                // Absent if the probe is older.
+                let longest = report.round_trip.iter().filter(|longest| i64::from(longest.milliseconds) > limit);
+                far.extend(longest.map(|longest| (cluster.to_owned(), longest.clone())));
             }
         }
     }
@@ -186,6 +195,8 @@ fn checked<'a>(
         Checked::Unreported(unreported)
     } else if !problems.is_empty() || unnamed > 0 {
         Checked::Broken(problems, unnamed, meshes)
+    } else if !far.is_empty() {
+        Checked::TooFar(far, limit)
     } else {
         Checked::Passed
     }
@@ -198,7 +209,7 @@ fn unreported(clusters: &[(String, Option<String>)], held: &str) -> String {
     };
     let named: Vec<String> = clusters.iter().take(MAX_NAMED).map(name).collect();
     format!(
-        "Waiting for the network check of these clusters: {}{}. {held} before it. If it lasts, run `mczk register` and upgrade their agents (mczk agent), {SKIP}",
+        "Waiting for the network check of these clusters: {}{}. {held} before it. If it lasts, run `mczk install` of this version again, or upgrade their agents after `mczk register --only crds,propagation`, {SKIP}",
         named.join(", "),
         more(clusters.len())
     )
@@ -253,6 +264,18 @@ fn describe(
     sentences.extend(remedies);
     sentences.push(format!("Mend names and routes between the clusters, {SKIP}"));
     sentences.join(". ")
+}
+
+fn too_far(pairs: &[(String, RoundTrip)], limit: i64, held: &str) -> String {
+    let name = |(from, longest): &(String, RoundTrip)| format!("{from} to {}: {} ms", longest.to, longest.milliseconds);
+    let named: Vec<String> = pairs.iter().take(MAX_NAMED).map(name).collect();
+    format!(
+        "{held}. Round trips between clusters take too long: {}{}. ZooKeeper allows {limit} ms here: the smaller of \
+         syncLimit and initLimit, times tickTime. Raise them in spec.template.zooCfg, choose nearer clusters in \
+         spec.placement, {SKIP}",
+        named.join("; "),
+        more(pairs.len())
+    )
 }
 
 /// How many are not named.

@@ -13,6 +13,7 @@ use crate::rollout::{
         start_record::NextRecord,
     },
     certificates::waiting_for_certificates,
+    cluster_selection::ClusterSelection,
     override_rules::Overrides,
     record,
     reported_list::in_phase,
@@ -68,7 +69,8 @@ fn check_start(inputs: &Inputs<'_>, target: &Target, mut draft: Draft) -> serde_
         return Ok((draft, false));
     }
     let scheduled = target.schedule.iter().map(|scheduled| scheduled.cluster.as_str());
-    if draft.steps.add(PlanStep::FormerIncarnations, inputs.known.other_incarnations(scheduled)) {
+    let selected = inputs.known.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
+    if draft.steps.add(PlanStep::FormerIncarnations, inputs.known.other_incarnations(scheduled, selected)) {
         return Ok((draft, false));
     }
     let checked = inputs.check_network(&target.schedule)?;
@@ -214,10 +216,9 @@ impl Inputs<'_> {
     /// True if a scheduled cluster is due for another spec. With `rollout.onFailure: Continue` an unreachable cluster gets a
     /// record of its own when it is back.
     fn specs_change(&self, overrides: &Overrides) -> bool {
-        self.desired.iter().any(|(cluster, desired)| {
+        self.desired.keys().any(|cluster| {
             let left_out = self.leaves_out_unreachable() && !self.is_reachable(cluster);
-            let current = overrides.cluster_specs.get(cluster).map(|spec| &spec.spec_hash);
-            !left_out && current != Some(&desired.spec_hash)
+            !left_out && !self.has_desired_spec(cluster, overrides)
         })
     }
 

@@ -75,8 +75,8 @@ impl Inputs<'_> {
         list.servers.is_empty()
             // New certificates move no voter, and may bring the quorum back.
             || servers == list.servers
-            || self.quorum.holds()
-            || self.quorum.read_through_quorum
+            // A quorum serves, even if not all of its voters are visible.
+            || !self.quorum.voters.is_empty()
             || broken!(ListWithoutQuorum)
             || broken!(ListDuringBootstrap)
     }
@@ -146,7 +146,7 @@ pub(super) fn waiting_for_first_quorum() -> Cause {
     Cause::new(
         Reason::BootstrapListFrozen,
         format!(
-            "The schedule changed before the first quorum formed, and the server list is frozen until then: bring the missing cluster up, or revert replicas or placement. If a majority of the listed servers is lost, abandon their clusters by the annotation {ABANDON_CLUSTERS} or remove them from spec.placement: the operator then bootstraps the ensemble again"
+            "The schedule changed before the first quorum formed, and the server list is frozen until then: bring the missing cluster up, or revert replicas or placement. If a majority of the listed servers is lost for good, with their volumes, abandon their clusters by the annotation {ABANDON_CLUSTERS} or remove them from spec.placement: the operator then bootstraps the ensemble again"
         ),
     )
 }

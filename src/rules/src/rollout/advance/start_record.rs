@@ -30,6 +30,7 @@ impl Inputs<'_> {
             scheduled,
             changes,
             stuck: stuck.is_some() || self.changes_completed(records, overrides),
+            joins: last.is_some_and(|last| scheduled.iter().any(|cluster| self.joins(cluster, last, overrides))),
         };
         match record::start(last, &inputs) {
             Start::Continue => NextRecord::Same,
@@ -41,13 +42,19 @@ impl Inputs<'_> {
         }
     }
 
+    /// True if a cluster gets its first servers by a list that is newer than the last record: its network was not checked when the
+    /// record began.
+    fn joins(&self, cluster: &String, last: &Record, overrides: &Overrides) -> bool {
+        let is_listed = overrides.ensemble.servers.iter().any(|server| server.cluster == *cluster);
+        let is_new = !last.order.contains(cluster) && !overrides.cluster_specs.contains_key(cluster);
+        self.quorum.formed && is_listed && is_new && self.has_no_servers(cluster)
+    }
+
     /// True if a cluster that the last record completed is due for another spec.
     fn changes_completed(&self, records: &[Record], overrides: &Overrides) -> bool {
         records.last().is_some_and(|last| {
-            last.current_state.completed.iter().any(|cluster| {
-                let current = overrides.cluster_specs.get(cluster).map(|spec| &spec.spec_hash);
-                self.desired.get(cluster).is_some_and(|desired| current != Some(&desired.spec_hash))
-            })
+            let mut completed = last.current_state.completed.iter();
+            completed.any(|name| self.desired.contains_key(name) && !self.has_desired_spec(name, overrides))
         })
     }
 

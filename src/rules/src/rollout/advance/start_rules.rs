@@ -2,10 +2,14 @@
 
 use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled};
 use mczk_api::{
-    contract::{cause::Cause, conditions::Reason, server_list::majority},
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+        server_list::majority,
+    },
     multiclusterzookeeper::Record,
     mutation::broken,
-    zookeeper::{EnsemblePhase, Role, ZooKeeperSpec},
+    zookeeper::{EnsemblePhase, Role, UNKNOWN_MODE, ZooKeeperSpec, ZooKeeperStatus},
 };
 
 impl Inputs<'_> {
@@ -87,9 +91,20 @@ impl Inputs<'_> {
         ))
     }
 
-    /// True if a server of a cluster does not serve, or none of its listed voters has a vote yet.
+    /// True if a server of a cluster does not serve, or none of its listed voters has a vote yet. An agent that cannot continue,
+    /// or cannot read its object, does not know whether they serve.
     fn restart_harms_no_server(&self, cluster: &str, overrides: &Overrides) -> bool {
-        let mut reported = self.last_status(cluster).into_iter().flat_map(|status| &status.servers);
+        let halts = [Reason::RequestRefused, Reason::UnsupportedSpec];
+        let halted = |status: &ZooKeeperStatus| {
+            let blocked = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True);
+            blocked.is_some_and(|blocked| halts.iter().any(|reason| blocked.reason == reason.as_str()))
+                && status.servers.iter().all(|server| server.mode.as_deref() == Some(UNKNOWN_MODE))
+        };
+        let status = self.last_status(cluster);
+        if status.is_some_and(halted) {
+            return false;
+        }
+        let mut reported = status.into_iter().flat_map(|status| &status.servers);
         let votes = || listed_voters(cluster, overrides).filter(|id| self.quorum.voters.contains(id));
         reported.any(|server| !server.serving)
             || !votes().all(|id| self.quorum.serving.contains(&id))

@@ -32,7 +32,7 @@ pub(crate) fn loaded(
 ) -> BTreeMap<String, Option<EnsembleTls>> {
     let listed = lists.iter().flat_map(|list| &list.servers).map(|server| &server.cluster);
     // Karmada drops the report of a cluster that is no longer scheduled, while its servers may still be voters.
-    let fresh = reports.values().filter(|report| report.fresh()).filter_map(|report| report.status.as_ref());
+    let fresh = reports.values().filter_map(ClusterReport::fresh_status);
     let voters: BTreeSet<i32> = fresh.flat_map(|status| status.voting_members.iter().copied()).collect();
     let leaving = lists.iter().flat_map(|list| &list.leaving).filter(|server| voters.contains(&server.id));
     let has_servers = |report: &&ClusterReport| {
@@ -40,16 +40,29 @@ pub(crate) fn loaded(
         status.is_some_and(|status| status.replicas.unwrap_or(0) > 0 || !status.servers.is_empty())
     };
     let running = reports.values().filter(has_servers).map(|report| &report.cluster);
-    let loaded = |cluster: &String| {
-        let report = reports.get(cluster).filter(|report| report.fresh())?;
-        report.status.as_ref()?.ensemble_tls.clone()
-    };
+    let loaded = |cluster: &String| reports.get(cluster)?.fresh_status()?.ensemble_tls.clone();
     listed
         .chain(leaving.map(|server| &server.cluster))
         .chain(running)
         .chain(cluster_specs.keys())
         .map(|cluster| (cluster.clone(), loaded(cluster)))
         .collect()
+}
+
+/// The certificates that the server list names, and those that servers of a cluster have loaded, with these clusters.
+pub(crate) fn in_use<'a>(
+    listed: Option<&'a EnsembleTls>,
+    reports: impl Iterator<Item = &'a ClusterReport>,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let loaded = reports
+        .filter_map(|report| Some((Some(report.cluster.as_str()), report.status.as_ref()?.ensemble_tls.as_ref()?)));
+    let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (cluster, tls) in listed.map(|tls| (None, tls)).into_iter().chain(loaded) {
+        for name in EnsembleTls::secrets(tls) {
+            names.entry(name).or_default().extend(cluster);
+        }
+    }
+    names
 }
 
 /// The Secrets that every cluster needs: the ones in use, and the next ones.

@@ -31,7 +31,7 @@ mod state;
 use state::CertificateState;
 
 pub use loaded::{dependencies, travels};
-pub(crate) use loaded::{loaded, newest};
+pub(crate) use loaded::{in_use, loaded, newest};
 pub use secret::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make, trusted_keys};
 pub use state::CertificateInputs;
 

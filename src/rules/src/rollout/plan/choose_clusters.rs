@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rollout::{
-    cluster_selection::ClusterSelection,
+    cluster_selection::{ClusterSelection, Survey},
     division::divide,
     known::Known,
     placement,
@@ -12,11 +12,14 @@ use crate::rollout::{
 };
 use mczk_api::{
     API_VERSION,
-    contract::{cause::Cause, conditions::Reason},
+    contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS},
     karmada::cluster::Cluster,
     mutation::broken,
     zookeeper::Role,
 };
+
+/// What brings the kinds to a cluster.
+pub(super) const BRING_KINDS: &str = "`mczk install` of this version again, or `mczk register --only crds,propagation`";
 
 /// The clusters, or why there are none or no other ones.
 pub(super) struct Choice {
@@ -39,8 +42,10 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
     let is_current = |current: &ClusterSelection| {
         let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
-        let is_open = !current.surveys || known.survey(current.clusters()).is_open();
-        is_usable && is_open && current.is_for(&hash, object) && divides_as_reported(known, current)
+        is_usable
+            && (current.survey == Survey::Open) == needs_survey(known, current)
+            && current.is_for(&hash, object)
+            && divides_as_reported(known, current)
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -49,25 +54,31 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
         return Ok(Choice { waits: true, ..kept });
     }
     let current = current.filter(|current| current.hash == hash && !again);
-    let clusters = match current {
-        Some(current) => current.clusters().iter().filter(|name| !is_given_up(known, name)).cloned().collect(),
-        None => match select(known) {
-            Ok(clusters) => clusters,
-            Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
-        },
+    let clusters = match select(known, current) {
+        Ok(clusters) => clusters,
+        Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
     };
-    let is_surveyed = current.is_some_and(|current| !current.surveys);
-    let selection = divided(known, hash, clusters);
-    // S14: another incarnation may live where the division gives no voter.
-    let surveys = !is_surveyed && selection.may_leave_out() && known.survey(selection.clusters()).is_open();
-    Ok(Choice { selection: Some(ClusterSelection { surveys, ..selection }), ..kept })
+    let survey = current.map_or(Survey::Pending, |current| current.survey);
+    let selection = ClusterSelection { survey, ..divided(known, hash, clusters) };
+    let survey = match known.survey(&selection).is_open() {
+        true if selection.may_leave_out() => Survey::Open,
+        true => Survey::Pending,
+        false => Survey::Done,
+    };
+    Ok(Choice { selection: Some(ClusterSelection { survey, ..selection }), ..kept })
+}
+
+/// S14: true if another incarnation may live where the division of a selection gives no voter, and so no object.
+fn needs_survey(known: &Known<'_>, selection: &ClusterSelection) -> bool {
+    selection.may_leave_out() && known.survey(selection).is_open()
 }
 
 /// The selection of these clusters, with the declared division.
 fn divided(known: &Known<'_>, hash: String, clusters: Vec<String>) -> ClusterSelection {
     let declared = known.object.spec.placement.as_ref();
     let placement = placement::for_karmada(declared, &with_voters(known, clusters));
-    ClusterSelection { hash, placement, divided: placement::operator_divides(declared), surveys: false }
+    let divided = placement::operator_divides(declared);
+    ClusterSelection { hash, placement, divided, survey: Survey::default() }
 }
 
 /// False if the operator takes a reported server list over, and divided the voters before it knew where they are.
@@ -80,13 +91,18 @@ fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection) -> bool {
             .is_none_or(|voters| divided.iter().all(|(name, count)| voters.get(name.as_str()) == Some(count)))
 }
 
-/// The clusters that match `spec.placement`, or why none can be selected.
-fn select(known: &Known<'_>) -> Result<Vec<String>, Cause> {
-    let mut matching = known.matching.clone();
+/// The clusters of the current selection, or else those that match `spec.placement`, or why none can be selected.
+fn select(known: &Known<'_>, current: Option<&ClusterSelection>) -> Result<Vec<String>, Cause> {
+    let mut matching = current.map_or_else(|| known.matching.clone(), |current| current.clusters().to_vec());
     matching.retain(|name| !is_given_up(known, name));
     if matching.is_empty() {
-        let message = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
-        return Err(Cause { reason: Reason::NoClusterMatches, message: message.to_owned() });
+        let all = format!("{ABANDON_CLUSTERS} names all selected clusters. Remove one there, or change spec.placement");
+        let none = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
+        let message = if current.is_some() { all } else { none.to_owned() };
+        return Err(Cause { reason: Reason::NoClusterMatches, message });
+    }
+    if current.is_some() {
+        return Ok(matching);
     }
     let lacking = clusters_without_kinds(known, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
@@ -95,9 +111,9 @@ fn select(known: &Known<'_>) -> Result<Vec<String>, Cause> {
             known.clusters.iter().filter(is_newer).filter(|cluster| serves_newer_alone(cluster, "ServiceExport"));
         let newer: Vec<&str> = newer.map(Cluster::name).collect();
         let advice = if newer.is_empty() {
-            "Run mczk register for them".to_owned()
+            format!("Run {BRING_KINDS}")
         } else {
-            format!("In {} {SERVE_BOTH}. Run mczk register for others", newer.join(", "))
+            format!("In {} {SERVE_BOTH}. For others run {BRING_KINDS}", newer.join(", "))
         };
         let message = format!(
             "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. {advice}, or exclude them by spec.placement.clusterAffinity.exclude",
@@ -139,9 +155,11 @@ fn current_voters<'a>(known: &'a Known<'_>) -> BTreeMap<&'a str, i32> {
 /// New clusters that do not serve the operator's kinds.
 fn clusters_without_kinds(known: &Known<'_>, matching: &[String]) -> Vec<String> {
     let selected = known.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
-    let has_kinds = |cluster: &Cluster| {
-        cluster.serves(API_VERSION, "ZooKeeper") && cluster.serves(MCS_API_VERSION, "ServiceExport")
-    };
-    let serves = |name: &&String| known.clusters.iter().any(|c| c.name() == name.as_str() && has_kinds(c));
+    let serves = |name: &&String| known.clusters.iter().any(|c| c.name() == name.as_str() && serves_kinds(c));
     matching.iter().filter(|name| !selected.contains(name)).filter(|name| !serves(name)).cloned().collect()
+}
+
+/// True if a cluster serves the operator's kinds: without one of them Karmada's scheduler leaves it out.
+pub(super) fn serves_kinds(cluster: &Cluster) -> bool {
+    cluster.serves(API_VERSION, "ZooKeeper") && cluster.serves(MCS_API_VERSION, "ServiceExport")
 }

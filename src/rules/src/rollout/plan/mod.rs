@@ -10,7 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube_core::ResourceExt;
 
 use crate::rollout::{
-    certificates, fence,
+    certificates,
+    cluster_selection::Survey,
+    fence,
     known::Known,
     measures::Measures,
     name_conflict,
@@ -58,7 +60,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         .unwrap_or_else(|error| {
             let cause = Cause::new(Reason::Internal, format!("The operator cannot decide: {error}"));
             let steps = Steps::begin(known.failure).with(PlanStep::Decision, StepReport::Needs(cause));
-            let status = status::failed(&known, &Findings::of(&steps));
+            let status = status::undecided(&known, &Findings::of(&steps));
             Plan { measures: Measures::of(&known, &status), steps, ..Plan::nothing(status) }
         })
 }
@@ -73,7 +75,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     }
     let refused = |steps| {
         let requeue_after = Some(NAME_CONFLICT_REQUEUE);
-        Decision { requeue_after, ..Decision::without_objects(steps, NextStatus::Failed) }
+        Decision { requeue_after, ..Decision::without_objects(steps, NextStatus::Undecided) }
     };
     if steps.add(PlanStep::Namespace, StepReport::needs(reserved_namespace::reserved_namespace(known))) {
         return Ok(refused(steps));
@@ -107,14 +109,17 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
 
     let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;
     steps.add(PlanStep::Template, template.report(choice.waits));
-    if selection.surveys {
-        steps.add(PlanStep::FormerIncarnations, known.survey(selection.clusters()));
-    }
     let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, template.is_written));
     let settled = schedule.as_ref().and_then(|schedule| schedule.as_deref().ok());
+    let survey = known.survey(&selection);
+    // Before there is a schedule, it is what everything waits for. A survey is how Karmada makes one.
+    if survey.is_open() && (selection.survey == Survey::Open || settled.is_some()) {
+        steps.add(PlanStep::FormerIncarnations, survey);
+    }
     let tls = certificates.for_servers(template.written());
     let mut recovery = recover_overrides::recover_overrides(known, &selection, &template, settled, tls.as_ref())?;
-    let restart = bootstrap.apply(known, &mut recovery.overrides)?;
+    let mut restart = bootstrap.apply(known, &mut recovery.overrides)?;
+    restart.tombstone = restart.tombstone.or_else(|| known.tombstone_of_declared_over(&selection));
     let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, tls, steps)?;
     Ok(want_objects::want_objects(known, selection, certificates.make, template, advance))
 }

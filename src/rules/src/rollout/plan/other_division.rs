@@ -5,8 +5,19 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Taint;
+
+use super::choose_clusters::{BRING_KINDS, serves_kinds};
 use crate::rollout::{cluster_selection::ClusterSelection, known::Known, placement::duplicated, scheduled::Scheduled};
-use mczk_api::contract::{cause::Cause, conditions::Reason, server_list::majority};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, server_list::majority},
+    karmada::cluster::Cluster,
+    pod::TaintEffect,
+};
+
+/// A cluster that is not asked may have servers of this name, beside which an empty ensemble would start.
+const WITHOUT_IT: &str = "To continue without it, remove it from spec.placement. Before the first server starts, check that \
+                          no servers of this name run there";
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers, or each selected cluster has to get the
 /// same one. If the user says how Karmada divides, the schedule stands, unless a cluster that is not Ready is the reason why
@@ -15,11 +26,11 @@ pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, sc
     let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
     let absent = absent(known, selection);
     let Some(decided) = decided(selection, &placed) else {
-        let holder = new_majority(known, &placed).filter(|_| absent.is_some())?;
+        let (holder, absent) = (new_majority(known, &placed)?, absent?);
         let message = format!(
-            "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. To continue without it, remove it from spec.placement",
+            "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. {WITHOUT_IT}",
             listed(&placed),
-            absent.unwrap_or_default(),
+            absent,
         );
         return Some(Cause { reason: Reason::OtherDivision, message });
     };
@@ -27,13 +38,13 @@ pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, sc
         return None;
     }
     let remedy = match (absent, evicted(known, selection)) {
-        (Some(absent), _) => format!(
-            "It does so because {absent}. The operator waits for it. To continue without it, remove it from spec.placement"
-        ),
+        (Some(absent), _) => format!("It does so because {absent}. The operator waits for it. {WITHOUT_IT}"),
         (None, Some(name)) => format!(
             "It does so because it is evicting cluster {name}: see gracefulEvictionTasks of the ResourceBinding. The operator asks Karmada to schedule again until the cluster is back"
         ),
-        (None, None) => "The operator has asked Karmada to schedule again".to_owned(),
+        (None, None) => {
+            format!("{}The operator has asked Karmada to schedule again", left_out(known, selection, &placed))
+        }
     };
     let message = format!("Karmada placed {} instead of {}. {remedy}", listed(&placed), listed(&decided));
     Some(Cause { reason: Reason::OtherDivision, message })
@@ -48,6 +59,31 @@ fn decided<'a>(selection: &'a ClusterSelection, placed: &BTreeMap<&str, i32>) ->
     // A crash between two writes may leave a template with another number of voters than the division is for.
     let is_for = |voters: &BTreeMap<&str, i32>| voters.values().sum::<i32>() == placed.values().sum::<i32>();
     selection.voters().filter(is_for)
+}
+
+/// The first selected cluster without a voter that has a taint, or lacks the kinds, as a sentence: Karmada says that it has
+/// scheduled.
+fn left_out(known: &Known<'_>, selection: &ClusterSelection, placed: &BTreeMap<&str, i32>) -> String {
+    let tolerated = &selection.placement.cluster_tolerations;
+    let repels = |taint: &&Taint| {
+        taint.effect != TaintEffect::PreferNoSchedule.as_str() && !tolerated.iter().any(|all| all.tolerates(taint))
+    };
+    let without = || {
+        known.clusters.iter().filter(|cluster| {
+            selection.clusters().iter().any(|name| name == cluster.name()) && !placed.contains_key(cluster.name())
+        })
+    };
+    if let Some((name, Taint { key, effect, .. })) =
+        without().find_map(|cluster| Some((cluster.name(), cluster.spec.taints.iter().find(repels)?)))
+    {
+        return format!(
+            "Cluster {name} has the taint {key}:{effect}: remove it, or tolerate it in spec.placement.clusterTolerations. "
+        );
+    }
+    let lacking = without().find(|cluster| !serves_kinds(cluster)).map(Cluster::name);
+    lacking.map_or_else(String::new, |name| {
+        format!("Cluster {name} does not serve ZooKeeper and ServiceExport any more: run {BRING_KINDS}. ")
+    })
 }
 
 /// The first selected cluster that Karmada is evicting.

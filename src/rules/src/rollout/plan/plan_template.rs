@@ -2,7 +2,7 @@
 
 use crate::rollout::{
     as_written::has_placement,
-    cluster_selection::ClusterSelection,
+    cluster_selection::{ClusterSelection, Survey},
     desired,
     known::Known,
     plan::{plan_certificates::PlannedCertificates, settle_schedule::settle_schedule},
@@ -40,7 +40,7 @@ impl PlannedTemplate {
 /// Plans the spec of the template.
 ///
 /// Secrets travel with the template, and Karmada leaves them in a cluster that it takes the object from. So the template names
-/// none before the schedule of the first servers.
+/// none before the survey is over and the schedule of the first servers is settled.
 pub(super) fn plan_template(
     known: &Known<'_>,
     selection: &ClusterSelection,
@@ -54,14 +54,15 @@ pub(super) fn plan_template(
         let is_written = is_placed && known.template.is_some_and(|live| live.spec == spec);
         PlannedTemplate { spec, is_written, newer_waits }
     };
-    if selection.surveys {
+    if selection.survey == Survey::Open {
         let source = Some(Source { surveys: true, ..spec.source.clone().unwrap_or_default() });
         return Ok(planned(ZooKeeperSpec { replicas: 0, source, dependencies: Vec::new(), ..spec }));
     }
     let has_secrets = known.template.is_some_and(|live| !live.spec.dependencies.is_empty());
-    if known.is_without_list() && selection.may_leave_out() && !has_secrets {
+    let is_surveyed = !known.survey(selection).is_open();
+    if !has_secrets && (known.is_without_list() || !is_surveyed) {
         let bare = planned(ZooKeeperSpec { dependencies: Vec::new(), ..spec.clone() });
-        if settle_schedule(known, selection, bare.is_written).is_err() {
+        if !is_surveyed || settle_schedule(known, selection, bare.is_written).is_err() {
             return Ok(bare);
         }
     }
@@ -80,7 +81,7 @@ fn template_spec(
     let newest = render::template(known.object, known.server_image, dependencies, cluster_specs)?;
     let Some(live) = known.template else { return Ok((newest, false)) };
     // A Secret that no pod needs any more goes in the end: that supersedes no record.
-    if known.is_deploying() && render::only_more_travels(&live.spec, &newest) {
+    if known.is_deploying() && render::has_only_extra_dependencies(&live.spec, &newest) {
         return Ok((live.spec.clone(), false));
     }
     if live.spec != newest && !may_change && !desired::tampered(live)? {

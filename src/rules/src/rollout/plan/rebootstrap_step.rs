@@ -4,20 +4,15 @@ use std::collections::BTreeSet;
 
 use crate::rollout::{
     cluster_selection::ClusterSelection,
-    cluster_spec,
     known::Known,
     override_rules::Overrides,
     placement,
     rebootstrap::{self, Step},
-    recovery::last_generation,
+    recovery::add_missing_specs,
     reported_list::in_phase,
     steps::StepReport,
 };
-use mczk_api::{
-    contract::tombstone::Tombstone,
-    mutation::broken,
-    zookeeper::{EnsemblePhase, Role},
-};
+use mczk_api::{contract::tombstone::Tombstone, mutation::broken, zookeeper::EnsemblePhase};
 
 /// What becomes of the bootstrap.
 pub(super) struct RebootstrapPlan {
@@ -73,8 +68,8 @@ fn is_lost(known: &Known<'_>) -> bool {
 impl RebootstrapPlan {
     /// Writes the step into the OverridePolicy.
     pub(super) fn apply(self, known: &Known<'_>, overrides: &mut Overrides) -> serde_json::Result<RebootstrapOutcome> {
-        if matches!(self.step, Step::Suspend(_) | Step::Wait(_)) {
-            add_missing_specs(known, &self.without_spec, overrides)?;
+        if let Some(template) = known.template.filter(|_| matches!(self.step, Step::Suspend(_) | Step::Wait(_))) {
+            add_missing_specs(overrides, &template.spec, &self.without_spec, &known.status, &known.reports)?;
         }
         let (phase, cause) = match self.step {
             Step::Continue => (None, None),
@@ -92,20 +87,6 @@ impl RebootstrapPlan {
         }
         Ok(RebootstrapOutcome { report: StepReport::waits(cause), tombstone: None })
     }
-}
-
-/// Gives each cluster without a spec the one of its listed voters: without a spec its agent accepts no server list.
-fn add_missing_specs(known: &Known<'_>, clusters: &[String], overrides: &mut Overrides) -> serde_json::Result<()> {
-    let Some(template) = known.template else { return Ok(()) };
-    for cluster in clusters {
-        let listed = overrides.ensemble.servers.iter();
-        let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
-        let voters = i32::try_from(voters).unwrap_or(0);
-        let generation = last_generation(cluster, Some(&known.status), &known.reports);
-        let spec = cluster_spec::for_cluster(&template.spec, cluster, voters, None, generation)?;
-        overrides.cluster_specs.insert(cluster.clone(), spec);
-    }
-    Ok(())
 }
 
 fn tombstone(known: &Known<'_>, clusters: BTreeSet<String>) -> Tombstone {

@@ -39,7 +39,7 @@ pub(super) fn recover_overrides(
     let mut recovered = Recovered::Nothing;
     if overrides.ensemble.servers.is_empty() || known.is_outdated {
         let mut clusters = clusters_that_report(known, selection, schedule);
-        clusters.retain(|name| !known.is_restored() || !known.abandoned.contains(name.as_str()));
+        clusters.retain(|name| !known.takes_over_list() || !known.abandoned.contains(name.as_str()));
         let continued = known.clusters_of_continued().into_iter();
         clusters.extend(continued.filter(|name| !clusters.contains(name)).collect::<Vec<_>>());
         let naming = known.naming(&planned.spec);
@@ -104,12 +104,8 @@ fn server_list_unknown() -> Cause {
 
 /// Why clusters that have to report first do not.
 fn unreported(known: &Known<'_>, clusters: &[String]) -> Cause {
-    let refused = clusters.iter().find_map(|name| {
-        let why = known.reports.get(name).filter(|report| !report.applied)?.apply_error.as_deref()?;
-        Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
-    });
-    if let Some(message) = refused {
-        return Cause { reason: Reason::NotApplied, message };
+    if let Some(refusal) = clusters.iter().find_map(|name| known.reports.get(name)?.refusal()) {
+        return refusal;
     }
     let message = format!(
         "Waiting for the first report of the agents in these clusters: {}. The operator names no server before every cluster that may hold one has reported",

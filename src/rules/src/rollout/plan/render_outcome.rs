@@ -21,13 +21,13 @@ pub(super) fn render_outcome(known: &Known<'_>, decision: Decision) -> serde_jso
     let findings = Findings::of(&steps);
     let (status, events) = match status {
         NextStatus::Same => (before, Vec::new()),
-        NextStatus::Failed => {
-            let status = status::failed(known, &findings);
+        NextStatus::Undecided => {
+            let status = status::undecided(known, &findings);
             let events = events(&before, &status);
             (status, events)
         }
         NextStatus::Deleting(cause) => {
-            let mut status = status::failed(known, &findings);
+            let mut status = status::undecided(known, &findings);
             status.rollout = Some("Deleting".to_owned());
             (status, deleting(known, cause).into_iter().collect())
         }

@@ -52,7 +52,7 @@ pub(super) fn want_objects(
         requeue_after: if makes_secret {
             Some(AFTER_SECRET)
         } else {
-            requeue_after.into_iter().chain(apply_again).min()
+            requeue_after.into_iter().chain(apply_again).chain(binding::asks_again_after(known)).min()
         },
         certificate,
         tombstone,

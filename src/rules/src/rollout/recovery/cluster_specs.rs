@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::rollout::{cluster_spec, override_rules::Overrides, report::ClusterReport};
 use mczk_api::{
-    contract::spec_hash, multiclusterzookeeper::MultiClusterZooKeeperStatus, mutation::broken, zookeeper::ZooKeeperSpec,
+    contract::spec_hash,
+    multiclusterzookeeper::MultiClusterZooKeeperStatus,
+    mutation::broken,
+    zookeeper::{Role, ZooKeeperSpec},
 };
 
 /// Recovers each cluster spec that the status names by its hash, if the live template still makes a spec of that hash.
@@ -24,6 +27,28 @@ pub(in crate::rollout) fn recover_cluster_specs(
         if recovered.spec_hash.as_deref() == Some(hash) || broken!(RecoverNextTemplate) {
             overrides.cluster_specs.insert(cluster.name.clone(), recovered);
         }
+    }
+    Ok(())
+}
+
+/// Gives each of these clusters without a spec that of its listed voters: without a spec its agent accepts no server list.
+pub(in crate::rollout) fn add_missing_specs<'c>(
+    overrides: &mut Overrides,
+    template: &ZooKeeperSpec,
+    clusters: impl IntoIterator<Item = &'c String>,
+    status: &MultiClusterZooKeeperStatus,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> serde_json::Result<()> {
+    for cluster in clusters {
+        if overrides.cluster_specs.contains_key(cluster) {
+            continue;
+        }
+        let listed = overrides.ensemble.servers.iter();
+        let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
+        let voters = i32::try_from(voters).unwrap_or(0);
+        let generation = last_generation(cluster, Some(status), reports);
+        let spec = cluster_spec::for_cluster(template, cluster, voters, None, generation)?;
+        overrides.cluster_specs.insert(cluster.clone(), spec);
     }
     Ok(())
 }

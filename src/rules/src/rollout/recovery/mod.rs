@@ -14,7 +14,7 @@ mod cluster_specs;
 mod from_reports;
 mod from_status;
 
-pub(super) use cluster_specs::{is_in_force, last_generation, recover_cluster_specs};
+pub(super) use cluster_specs::{add_missing_specs, is_in_force, last_generation, recover_cluster_specs};
 pub(super) use from_reports::Recovered;
 
 /// The records of the status. If the status is lost, the records that the OverridePolicy mirrors.

@@ -4,23 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::inputs::{StatusInputs, messages};
-use crate::rollout::certificates::{Certificate, trusted_keys};
-use mczk_api::{
-    contract::{
-        cause::Cause,
-        certificate_expiry::phrase,
-        certificate_names::Holds,
-        conditions::{ConditionType, Reason},
-        labels::REPLACE_AUTHORITY,
-    },
-    tls::EnsembleTls,
+use super::inputs::{StatusInputs, messages_of};
+use crate::rollout::{
+    certificates::{Certificate, in_use, trusted_keys},
+    report::{ClusterReport, last_reports},
+};
+use mczk_api::contract::{
+    cause::Cause,
+    certificate_expiry::phrase,
+    certificate_names::Holds,
+    conditions::{ConditionType, Reason},
+    labels::REPLACE_AUTHORITY,
 };
 
 /// The certificates that expire soon: those of the quorum first, since without them no server reaches another.
 pub(super) fn expire(inputs: &StatusInputs<'_>) -> Cause {
-    let mut quorum: Vec<String> = ending(&in_use(inputs), inputs.known.certificates, inputs.known.now);
-    let reported = messages(inputs, ConditionType::AgentCertificatesExpire);
+    let used = in_use(inputs.next.ensemble.tls.as_ref(), reports(inputs));
+    let mut quorum: Vec<String> = ending(&used, inputs.known.certificates, inputs.known.now);
+    let reported = messages_of(reports(inputs), ConditionType::AgentCertificatesExpire);
     let (of_quorum, others): (Vec<_>, Vec<_>) =
         reported.into_iter().partition(|(reason, _)| *reason == Some(Reason::QuorumCertificateExpires));
     // The operator may be unable to list Secrets. If it lists them, an agent's report about the same ones adds nothing.
@@ -30,24 +31,22 @@ pub(super) fn expire(inputs: &StatusInputs<'_>) -> Cause {
     let reason = if quorum.is_empty() { Reason::ClientCertificateExpires } else { Reason::QuorumCertificateExpires };
     let all: Vec<String> = quorum.into_iter().chain(others.into_iter().map(|(_, message)| message)).collect();
     if all.is_empty() {
-        return Cause::new(Reason::CertificatesValid, "No certificate of the ensemble expires soon");
+        let stale: Vec<&str> =
+            reports(inputs).filter(|report| !report.fresh()).map(|report| report.cluster.as_str()).collect();
+        let by = if stale.is_empty() {
+            String::new()
+        } else {
+            format!(", by the last report of {}, which may be out of date", stale.join(", "))
+        };
+        return Cause::new(Reason::CertificatesValid, format!("No certificate of the ensemble expires soon{by}"));
     }
     Cause::new(reason, all.join(". "))
 }
 
-/// The certificates that the server list names, and those that servers of a cluster have loaded, with these clusters.
-fn in_use<'a>(inputs: &'a StatusInputs<'_>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let listed = inputs.next.ensemble.tls.iter().map(|tls| (None, tls));
-    let reports = inputs.reports.values().filter(|report| report.fresh());
-    let loaded = reports
-        .filter_map(|report| Some((Some(report.cluster.as_str()), report.status.as_ref()?.ensemble_tls.as_ref()?)));
-    let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (cluster, tls) in listed.chain(loaded) {
-        for name in EnsembleTls::secrets(tls) {
-            names.entry(name).or_default().extend(cluster);
-        }
-    }
-    names
+/// A certificate expires whether Karmada reaches its cluster or not.
+fn reports<'a>(inputs: &'a StatusInputs<'_>) -> impl Iterator<Item = &'a ClusterReport> {
+    let servers = &inputs.next.ensemble.servers;
+    last_reports(inputs.reports, move |cluster| servers.iter().any(|server| server.cluster == cluster))
 }
 
 /// One message for each certificate in use that expires soon. An authority has the same name and end as its trust.
@@ -70,11 +69,24 @@ fn ending(used: &BTreeMap<&str, BTreeSet<&str>>, certificates: &[Certificate], n
     certificates.iter().filter_map(message).collect()
 }
 
+/// The Secrets with private keys that servers trust, or will trust in the first server list.
+fn keys<'a>(inputs: &'a StatusInputs<'_>) -> Box<dyn Iterator<Item = &'a Certificate> + 'a> {
+    let ensemble = &inputs.next.ensemble;
+    match (&ensemble.tls, &ensemble.incarnation) {
+        (Some(tls), Some(incarnation)) => Box::new(trusted_keys(tls, incarnation, inputs.known.certificates)),
+        _ => Box::new(
+            inputs
+                .known
+                .certificates
+                .iter()
+                .filter(|secret| secret.incarnation == inputs.known.incarnation.id && secret.holds != Holds::Trust),
+        ),
+    }
+}
+
 /// The private keys of the quorum that a policy of a user carries to member clusters.
 pub(super) fn exposed(inputs: &StatusInputs<'_>) -> Option<Cause> {
-    let tls = inputs.next.ensemble.tls.as_ref()?;
-    let incarnation = inputs.next.ensemble.incarnation.as_ref()?;
-    let exposed: Vec<String> = trusted_keys(tls, incarnation, inputs.known.certificates)
+    let exposed: Vec<String> = keys(inputs)
         .filter_map(|secret| Some(format!("{} by policy {}", secret.name, secret.propagated_by.as_ref()?)))
         .collect();
     let message = format!(

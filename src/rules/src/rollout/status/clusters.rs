@@ -87,10 +87,13 @@ fn capitalise(text: &str) -> String {
 }
 
 /// The message that a user waits for: of a volume that the user wants replaced, or of a server that has to leave its node.
+/// Last comes an agent that cannot see drains: nothing waits for it now.
 fn awaited(status: &ZooKeeperStatus) -> Option<String> {
-    let message = |type_| find(&status.conditions, type_, ConditionStatus::True).map(|found| found.message.clone());
-    let of = [ConditionType::Replacing, ConditionType::Draining, ConditionType::Contested];
-    of.into_iter().find_map(message)
+    use ConditionStatus::{True, Unknown};
+    use ConditionType::{Contested, Draining, Replacing};
+    let of = [(Replacing, True), (Draining, True), (Contested, True), (Draining, Unknown)];
+    let found = of.into_iter().find_map(|(type_, is)| find(&status.conditions, type_, is))?;
+    Some(found.message.clone())
 }
 
 /// Ids of a cluster's servers of one role, by ordinal.

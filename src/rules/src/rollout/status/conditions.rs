@@ -8,14 +8,14 @@ use super::{
     certificates,
     inputs::{MAX_MESSAGE, StatusInputs, messages},
 };
-use crate::rollout::report::ClusterReport;
+use crate::rollout::{missing_secrets::MissingSecrets, report::ClusterReport};
 use mczk_api::{
     contract::{
         cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason},
         server_list::majority,
         tested_versions::{is_tested_kubernetes, kubernetes},
-        zookeeper_versions::{SAFE_SINCE, TESTED, known_loss},
+        zookeeper_versions::{NEWEST, TESTED, known_loss},
     },
     multiclusterzookeeper::ClusterStatus,
     zookeeper::Role,
@@ -92,38 +92,53 @@ fn progressing(inputs: &StatusInputs<'_>) -> Cause {
     cause
 }
 
+/// Whatever else is wrong, it names a private key that travels: the longer it does, the more may have it.
 fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
+    match (trouble(inputs, clusters), certificates::exposed(inputs)) {
+        (Some(trouble), Some(exposed)) => {
+            Cause { message: format!("{}. {}", exposed.message, trouble.message), ..trouble }
+        }
+        (trouble, exposed) => trouble.or(exposed).unwrap_or_else(|| unusual(inputs)),
+    }
+}
+
+/// Why fewer servers serve than declared.
+fn trouble(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Option<Cause> {
     let quorum = &inputs.next.quorum;
     if let Some(cause) = unreachable(inputs, clusters) {
-        return cause;
+        return Some(cause);
     }
     if inputs.next.ensemble.phase.is_bootstrap() && !quorum.formed {
-        return Cause::new(Reason::Bootstrapping, "The first quorum has not formed yet");
+        return Some(Cause::new(Reason::Bootstrapping, "The first quorum has not formed yet"));
     }
     let unusable = reported(inputs, ConditionType::VolumeUnusable);
     if quorum.formed && !quorum.holds() {
         let message = "No cluster reports a quorum: agents stop no serving voter, and the membership does not change. Restore servers until a majority serves";
         let volumes: Vec<&str> = unusable.iter().map(|volume| volume.message.as_str()).collect();
-        return Cause::new(Reason::QuorumNotSeen, [&[message], &volumes[..]].concat().join(". "));
+        return Some(Cause::new(Reason::QuorumNotSeen, [&[message], &volumes[..]].concat().join(". ")));
     }
     if let Some(unusable) = unusable.into_iter().next() {
-        return unusable;
+        return Some(unusable);
     }
     let down: Vec<String> =
         quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
     if !down.is_empty() {
-        return Cause::new(Reason::VotersDown, format!("Ids of voters that do not serve: {}", down.join(", ")));
+        return Some(Cause::new(Reason::VotersDown, format!("Ids of voters that do not serve: {}", down.join(", "))));
     }
-    if inputs.next.ensemble.servers.is_empty() && !quorum.formed {
-        return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
-    }
-    if let Some(exposed) = certificates::exposed(inputs) {
-        return exposed;
-    }
+    let is_absent = inputs.next.ensemble.servers.is_empty() && !quorum.formed;
+    is_absent.then(|| Cause::new(Reason::NoEnsemble, "No ensemble exists yet"))
+}
+
+/// What users should know of an ensemble that serves.
+fn unusual(inputs: &StatusInputs<'_>) -> Cause {
     let kept = reported(inputs, ConditionType::ClientCertificatesKept);
     if !kept.is_empty() {
         let messages: Vec<String> = kept.into_iter().map(|kept| kept.message).collect();
         return Cause::new(Reason::ClientCertificates, messages.join("; "));
+    }
+    let missing = MissingSecrets::of(inputs.reports, inputs.next.ensemble.tls.as_ref());
+    if let Some(missing) = missing.describe(&inputs.known.namespace) {
+        return missing;
     }
     if let Some(full) = reported(inputs, ConditionType::DiskPressure).into_iter().next() {
         return full;
@@ -223,7 +238,7 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Cause {
         return Cause::new(Reason::NoKnownLoss, message);
     }
     let message = format!(
-        "These servers run a version that is known to lose acknowledged writes: {}. Upgrade spec.template.image to {SAFE_SINCE} or newer",
+        "These servers run a version that is known to lose acknowledged writes: {}. Upgrade spec.template.image to {NEWEST} or newer",
         unsafe_servers.join(", ")
     );
     Cause::new(Reason::LosesWrites, message)

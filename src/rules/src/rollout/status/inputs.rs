@@ -12,7 +12,6 @@ use mczk_api::{
 /// because of a longer one.
 pub(super) const MAX_MESSAGE: usize = 1000;
 
-/// The inputs of a status.
 pub(super) struct StatusInputs<'a> {
     /// What the operator knows.
     pub(super) known: &'a Known<'a>,
@@ -35,11 +34,19 @@ impl StatusInputs<'_> {
     }
 }
 
-/// What agents report under a condition: each message once, with its clusters. The reason is absent if another version wrote
-/// it.
+/// What agents report under a condition, as far as the operator may rely on it.
 pub(super) fn messages(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<(Option<Reason>, String)> {
+    messages_of(inputs.reports.values().filter(|report| report.fresh()), type_)
+}
+
+/// What these reports say under a condition: each message once, with its clusters. The reason is absent if another version wrote
+/// it.
+pub(super) fn messages_of<'a>(
+    reports: impl Iterator<Item = &'a ClusterReport>,
+    type_: ConditionType,
+) -> Vec<(Option<Reason>, String)> {
     let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for report in inputs.reports.values().filter(|report| report.fresh()) {
+    for report in reports {
         let conditions = report.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
         if let Some(kept) = find(conditions, type_, ConditionStatus::True) {
             reported.entry((&kept.reason, &kept.message)).or_default().push(&report.cluster);

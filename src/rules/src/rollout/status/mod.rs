@@ -25,8 +25,8 @@ mod inputs;
 
 use inputs::StatusInputs;
 
-/// The status after a failed decision: the status before it, with the conditions that explain the failure.
-pub(super) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
+/// The status if the operator decides nothing: the status before, with the conditions that explain why.
+pub(super) fn undecided(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
     let old = known.object.status.clone().unwrap_or_default();
     let next = NextState { records: old.records.clone(), ..NextState::default() };
     let inputs = StatusInputs { known, findings, next: &next, old: &old, reports: &BTreeMap::new() };
@@ -37,7 +37,7 @@ pub(super) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooK
     MultiClusterZooKeeperStatus { observed_generation: known.object.metadata.generation, conditions, ..old.clone() }
 }
 
-/// True if a failed decision has evaluated the condition.
+/// True if the operator evaluates the condition although it decides nothing.
 fn is_evaluated(condition: &Condition) -> bool {
     let unevaluated = [
         ConditionType::Degraded,
@@ -48,7 +48,7 @@ fn is_evaluated(condition: &Condition) -> bool {
     !unevaluated.iter().any(|type_| type_.as_str() == condition.type_)
 }
 
-/// The condition as it was before the failed decision.
+/// The condition as it was before.
 fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condition {
     let before = old.conditions.iter().find(|before| before.type_ == condition.type_).cloned();
     before.unwrap_or_else(|| Condition {
@@ -59,7 +59,7 @@ fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condi
     })
 }
 
-/// The status of a state.
+/// The whole status, with what follows from `next`.
 pub(super) fn status(known: &Known<'_>, findings: &Findings, next: &NextState) -> MultiClusterZooKeeperStatus {
     let inputs = &StatusInputs { known, findings, next, old: &known.status, reports: &known.reports };
     let clusters = clusters::clusters(inputs);

@@ -1,18 +1,17 @@
 //! The first step: every agent stops its servers for good.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use super::deletion::TeardownReport;
 use crate::rollout::{
     binding, certificates,
     cluster_selection::ClusterSelection,
-    cluster_spec,
     known::{Ending, Known},
     outcome::{Content, ObjectWrite, Objects, Propagation},
     override_rules::{self, Overrides},
     ownership,
     quorum::ReportedQuorum,
-    recovery::{Recovered, last_generation, recover_ensemble},
+    recovery::{Recovered, add_missing_specs, recover_ensemble},
     render,
     report::ClusterReport,
     reported_list::in_phase,
@@ -33,7 +32,7 @@ pub(super) fn decommission(
     ending: &Ending,
     template: &ZooKeeper,
 ) -> serde_json::Result<Option<TeardownReport>> {
-    let current = match recall(known, template)? {
+    let mut current = match recall(known, template)? {
         Recalled::Known(current) => *current,
         Recalled::Unreported(clusters) => {
             let message = format!(
@@ -47,9 +46,11 @@ pub(super) fn decommission(
         return Ok(None);
     }
     let reported = known.reported_list.as_ref().filter(|list| list.incarnation == current.ensemble.incarnation);
-    let newest = reported.and_then(|list| list.epoch);
-    // After an older OverridePolicy was restored, agents report a newer server list: the epoch has to be above it.
-    if !current.ensemble.phase.is_ending() || newest > current.ensemble.epoch {
+    // After an older OverridePolicy was restored, agents report a newer server list: the epoch has to be above it, and its clusters
+    // have to end too.
+    let newer = reported.filter(|list| list.epoch > current.ensemble.epoch);
+    if !current.ensemble.phase.is_ending() || newer.is_some() {
+        current.ensemble = newer.cloned().unwrap_or(current.ensemble);
         return start(known, current).map(Some);
     }
     Ok(wait(known, ending, &current))
@@ -171,18 +172,10 @@ fn recall(known: &Known<'_>, template: &ZooKeeper) -> serde_json::Result<Recalle
         Recovered::ServerListUnknown => return Ok(Recalled::Unreported(clusters)),
         Recovered::Ensemble(found) => current.ensemble = *found,
     }
-    let mut voters: BTreeMap<&String, i32> = BTreeMap::new();
-    for server in current.ensemble.servers.iter().filter(|server| server.role == Role::Voter) {
-        *voters.entry(&server.cluster).or_default() += 1;
-    }
-    // Without a cluster spec an agent accepts no server list. This one arrives with the last phase, so it restarts nothing.
-    for (cluster, count) in voters {
-        if !current.cluster_specs.contains_key(cluster) {
-            let generation = last_generation(cluster, Some(old), &known.reports);
-            let spec = cluster_spec::for_cluster(&template.spec, cluster, count, None, generation)?;
-            current.cluster_specs.insert(cluster.clone(), spec);
-        }
-    }
+    let voters = current.ensemble.servers.iter().filter(|server| server.role == Role::Voter);
+    let clusters: BTreeSet<String> = voters.map(|server| server.cluster.clone()).collect();
+    // This list arrives with the last phase, so the spec restarts nothing.
+    add_missing_specs(&mut current, &template.spec, &clusters, old, &known.reports)?;
     Ok(Recalled::Known(Box::new(current)))
 }
 

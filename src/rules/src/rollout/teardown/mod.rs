@@ -16,8 +16,13 @@ use crate::rollout::{
     steps::{PlanStep, StepReport, Steps},
 };
 use mczk_api::{
-    contract::{cause::Cause, conditions::Reason, labels::OPERATOR_FINALIZER, tombstone::Tombstone},
-    karmada::work::{NAMESPACE_PREFIX, Work},
+    contract::{
+        cause::Cause,
+        conditions::Reason,
+        labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
+        tombstone::Tombstone,
+    },
+    karmada::work::{Work, cluster_of},
     mutation::broken,
 };
 
@@ -101,13 +106,30 @@ fn release(known: &Known<'_>, ending: &Ending) -> Option<TeardownReport> {
             ..TeardownReport::waits(Reason::Releasing, message)
         });
     }
-    let preserves = |preserve: Option<bool>| preserve == Some(true);
-    let left = known.works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
-    if left > 0 && !broken!(DeleteBeforeReleased) {
-        let message = format!("Waiting for Karmada to release {left} objects in member clusters for deletion");
+    // Karmada changes no Work that it deletes already.
+    let awaited = known.works.iter().filter(|work| {
+        work.spec.preserve_resources_on_deletion == Some(true) && cluster_that_is_lost(known, work).is_none()
+    });
+    let left: Vec<&Work> = awaited.collect();
+    if !left.is_empty() && !broken!(DeleteBeforeReleased) {
+        let clusters = clusters_of(&left);
+        let message =
+            format!("Waiting for Karmada to release {} objects for deletion in clusters {clusters}", left.len());
         return Some(TeardownReport::waits(Reason::Releasing, message));
     }
     None
+}
+
+fn clusters_of(works: &[&Work]) -> String {
+    let clusters: BTreeSet<&str> = works.iter().filter_map(|work| cluster_of(&work.metadata)).collect();
+    clusters.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// The cluster of a Work that Karmada deletes, if Karmada does not reach it or the user has abandoned it. The object there stays
+/// until it comes back, and no report names it: Karmada leaves such a Work out of the binding's status.
+fn cluster_that_is_lost<'a>(known: &Known<'_>, work: &'a Work) -> Option<&'a str> {
+    work.metadata.deletion_timestamp.as_ref()?;
+    cluster_of(&work.metadata).filter(|cluster| known.abandoned.contains(*cluster) || !known.is_ready(cluster))
 }
 
 /// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
@@ -116,6 +138,7 @@ fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
     if !known.incarnation.recorded {
         return None;
     }
+    let with_lost_work = known.works.iter().filter_map(|work| cluster_that_is_lost(known, work)).map(str::to_owned);
     let clusters: BTreeSet<String> = known
         .reports
         .iter()
@@ -126,6 +149,7 @@ fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
             may_hold && !is_done && (!report.reachable || known.abandoned.contains(name.as_str()))
         })
         .map(|(name, _)| name.clone())
+        .chain(with_lost_work)
         .collect();
     (!clusters.is_empty()).then(|| Tombstone {
         namespace: known.namespace.clone(),
@@ -151,18 +175,15 @@ fn delete_template(known: &Known<'_>) -> TeardownReport {
 /// Waits until Karmada has removed everything, then deletes the policies. `None` once nothing is left.
 fn delete_rest(known: &Known<'_>) -> Option<TeardownReport> {
     let (policy, overrides) = (known.own_policy(), known.own_override_policy());
-    let has_works = has_works(known);
+    let works = remaining_works(known);
     let services = services::deleted(known);
     // Without a policy of ours, binding and Works belong to a foreign template.
     let is_ours = policy.is_some() || overrides.is_some();
     let binding = known.binding.filter(|_| is_ours);
-    if binding.is_some() || (is_ours && has_works) || !services.is_empty() {
+    if binding.is_some() || (is_ours && !works.is_empty()) || !services.is_empty() {
         return Some(TeardownReport {
             objects: Objects { protect_binding: binding.map(|_| false), services, ..Objects::default() },
-            ..TeardownReport::waits(
-                Reason::DeletingBinding,
-                "Waiting for Karmada to remove the objects in the member clusters",
-            )
+            ..TeardownReport::waits(Reason::DeletingBinding, waiting_for_removal(&works))
         });
     }
     let services = services::all_deleted(known);
@@ -177,12 +198,22 @@ fn delete_rest(known: &Known<'_>) -> Option<TeardownReport> {
     })
 }
 
-/// True if a Work is left that Karmada will remove. The Works of an abandoned cluster stay, marked for deletion: when the
-/// cluster comes back, Karmada deletes their objects there.
-fn has_works(known: &Known<'_>) -> bool {
+fn waiting_for_removal(works: &[&Work]) -> String {
+    let message = "Waiting for Karmada to remove the objects in the member clusters";
+    match clusters_of(works).as_str() {
+        "" => message.to_owned(),
+        clusters => {
+            format!("{message}: {clusters}. If one is lost for good, name it in the annotation {ABANDON_CLUSTERS}")
+        }
+    }
+}
+
+/// The Works that Karmada will remove. Those of an abandoned cluster stay, marked for deletion: when the cluster comes back,
+/// Karmada deletes their objects there.
+fn remaining_works<'a>(known: &'a Known<'_>) -> Vec<&'a Work> {
     let is_abandoned = |work: &Work| {
-        let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
-        cluster.is_some_and(|cluster| known.abandoned.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
+        cluster_of(&work.metadata).is_some_and(|cluster| known.abandoned.contains(cluster))
+            && work.metadata.deletion_timestamp.is_some()
     };
-    known.works.iter().any(|work| !is_abandoned(work))
+    known.works.iter().filter(|work| !is_abandoned(work)).collect()
 }

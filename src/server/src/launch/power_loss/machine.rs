@@ -78,7 +78,6 @@ impl Machine {
             client_tls,
             java,
             home: path("home"),
-            conf: None,
             log_format: LogFormat::Text,
         };
         Self {

@@ -1,4 +1,4 @@
-//! What `ZooKeeper` 3.9.4 does to its files, in its order, and when it starts with them.
+//! What `ZooKeeper` 3.9.5 does to its files, in its order, and when it starts with them.
 //!
 //! `tests/server_zookeeper/power_loss.rs` takes the power from the real one.
 

@@ -71,14 +71,15 @@ impl StoryContext<'_> {
             ensure!(volumes.is_empty(), "a check left {volumes:?}");
         }
         let rules = "chain forward {\n type filter hook forward priority 0; policy accept;\n tcp dport 3888 drop\n }";
-        self.on_nodes_of(Some(cluster), &format!("printf '%s' 'table inet {TABLE} {{\n {rules}\n }}\n' | nft -f -"))
+        self.members
+            .on_nodes_of(Some(cluster), &format!("printf '%s' 'table inet {TABLE} {{\n {rules}\n }}\n' | nft -f -"))
             .await?;
         let created = self.create().await;
         let blocked = match created {
             Ok(generation) => self.keeps_servers_away(cluster, " port 3888: TimedOut").await.map(|()| generation),
             Err(error) => Err(error),
         };
-        self.on_nodes_of(Some(cluster), &format!("nft delete table inet {TABLE}")).await?;
+        self.members.on_nodes_of(Some(cluster), &format!("nft delete table inet {TABLE}")).await?;
         let generation = blocked?;
         self.members.report("the port is open again");
         self.rolled_out(generation, |_| {}).await?;
@@ -106,10 +107,11 @@ impl StoryContext<'_> {
         })
         .await?;
         let narrow = self.without_servers().into_iter().next().context("every cluster has servers")?;
-        self.on_nodes_of(Some(&narrow), &format!("printf '%s' 'table inet {TABLE} {{\n {NARROW}\n }}\n' | nft -f -"))
+        self.members
+            .on_nodes_of(Some(&narrow), &format!("printf '%s' 'table inet {TABLE} {{\n {NARROW}\n }}\n' | nft -f -"))
             .await?;
         let held = self.held_by(&narrow).await;
-        self.on_nodes_of(Some(&narrow), &format!("nft delete table inet {TABLE}")).await?;
+        self.members.on_nodes_of(Some(&narrow), &format!("nft delete table inet {TABLE}")).await?;
         let (others, generation) = held?;
         self.members.report("the path is wide again");
         self.moved(others, generation).await

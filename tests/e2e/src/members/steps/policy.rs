@@ -91,33 +91,13 @@ impl StoryContext<'_> {
             let table = format!(
                 "table inet {TABLE} {{\n chain forward {{\n type filter hook forward priority 0; policy accept;\n{rules} }}\n}}\n"
             );
-            self.on_nodes_of(Some(cluster), &format!("printf '%s' '{table}' | nft -f -")).await?;
+            self.members.on_nodes_of(Some(cluster), &format!("printf '%s' '{table}' | nft -f -")).await?;
         }
         Ok(())
     }
 
     async fn on_nodes(&self, line: &str) -> Result<()> {
-        self.on_nodes_of(None, line).await
-    }
-
-    pub(super) async fn on_nodes_of(&self, cluster: Option<&str>, line: &str) -> Result<()> {
-        let rig = &self.members.federation.rig;
-        let members = &self.members.federation.members;
-        // The first node has the name of its cluster.
-        let of = |node: &str, cluster: &str| {
-            node.strip_prefix(cluster).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
-        let wanted = |node: &String| match cluster {
-            Some(cluster) => of(node, cluster),
-            None => members.keys().any(|cluster| of(node, cluster)),
-        };
-        let nodes: Vec<String> = rig.nodes().into_iter().filter(wanted).collect();
-        ensure!(!nodes.is_empty(), "no node of {cluster:?} in {:?}", rig.nodes());
-        for node in nodes {
-            let output = rig.exec(&node, ["sh", "-c", line]).await?;
-            ensure!(output.status.success(), "{node}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
+        self.members.on_nodes_of(None, line).await
     }
 }
 

@@ -71,6 +71,11 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
     }
 }
 
+/// What follows the first label of a host.
+fn domain(host: &str) -> &str {
+    host.split_once('.').map_or("", |(_, domain)| domain)
+}
+
 /// The servers with the restart lock.
 fn stopping(views: &[ServerReport]) -> BTreeSet<i32> {
     let locks = views.iter().filter(|view| view.serving).filter_map(|view| view.restart_lock.as_ref());
@@ -85,6 +90,7 @@ enum MembershipChange {
 
 /// The server list beside the configuration.
 struct Difference<'a> {
+    list: &'a Ensemble,
     listed: BTreeMap<i32, &'a Server>,
     configured: BTreeMap<i32, &'a ConfiguredServer>,
     voters: BTreeSet<i32>,
@@ -96,6 +102,7 @@ struct Difference<'a> {
 impl<'a> Difference<'a> {
     fn new(list: &'a Ensemble, quorum: &'a Quorum, stopping: BTreeSet<i32>) -> Self {
         Self {
+            list,
             listed: list.servers.iter().map(|s| (s.id, s)).collect(),
             configured: quorum.configuration.servers.iter().map(|s| (s.id, s)).collect(),
             voters: quorum.voters(),
@@ -214,11 +221,24 @@ impl<'a> Difference<'a> {
         self.leave(dead.first().copied().unwrap_or(id))
     }
 
-    /// True if the list names a server of the same cluster. The hosts of a cluster differ only in the pod.
+    /// True if the list names a server of the same cluster.
     fn is_beside_a_listed_server(&self, id: i32) -> bool {
-        let domain = |host: &'a str| host.split_once('.').map_or("", |(_, domain)| domain);
         let Some(leaver) = self.configured.get(&id) else { return true };
-        self.listed.values().any(|server| domain(&server.host) == domain(&leaver.host))
+        let cluster = self.cluster_of(leaver);
+        cluster.is_some_and(|cluster| self.listed.values().any(|server| server.cluster == *cluster))
+    }
+
+    /// The cluster of a configured server, if it shows. A list of an older version may not name the servers that leave: then the
+    /// domain of a host shows it, unless hosts of several clusters have the same one. A user chooses the names.
+    fn cluster_of(&self, server: &ConfiguredServer) -> Option<&String> {
+        let named = self.list.all_servers().find(|named| named.id == server.id || named.host == server.host);
+        if let Some(named) = named {
+            return Some(&named.cluster);
+        }
+        let shares_domain = |other: &&Server| domain(&other.host) == domain(&server.host);
+        let clusters: BTreeSet<&String> =
+            self.list.all_servers().filter(shares_domain).map(|other| &other.cluster).collect();
+        clusters.first().copied().filter(|_| clusters.len() == 1)
     }
 
     /// Observers count in no majority: unlisted ones leave, listed ones that follow join.

@@ -302,6 +302,19 @@ fn steps(
     assert_eq!(first(&World::new(voters, listed, &[], up)), expected);
 }
 
+/// The names that a user chooses may have one domain for all clusters. An older list names no server that leaves.
+#[rstest]
+fn the_floor_holds_whatever_the_names_are(#[values(true, false)] named: bool) {
+    let mut world = World::new(&[1, 3, 5], &[7, 9, 11], &[], &[1, 3, 5]);
+    world.list.leaving = [1, 3, 5].into_iter().filter(|_| named).map(|id| server(id, Role::Voter)).collect();
+    let rename = |host: &mut String| *host = host.replacen('.', "-", 1);
+    world.list.servers.iter_mut().chain(&mut world.list.leaving).for_each(|server| rename(&mut server.host));
+    world.configuration.servers.iter_mut().for_each(|server| rename(&mut server.host));
+    assert_eq!(first(&world), (None, None), "{world:?}");
+    world.up.extend([7]);
+    assert_eq!(first(&world), (Some(7), None), "{world:?}");
+}
+
 /// The table of the gain rule: a cluster is lost, and a spare one brings as many voters. No step lowers the tolerance,
 /// whether the joining servers follow from the beginning or only when nothing else is left to do.
 #[rstest]

@@ -26,7 +26,8 @@ use mczk_api::{
 const MAX_NAMED: usize = 3;
 /// Why no probe runs for a request whose content does not match its round.
 const DAMAGED: &str = "The request of the network check is damaged: its round does not match. The operator writes it again. \
-                       If it lasts, the kinds in this cluster are older than the operator: run `mczk register`";
+                       If it lasts, the kinds in this cluster are older than the operator: run `mczk install` of this \
+                       version again, or `mczk register --only crds,propagation`";
 /// Why no probe runs under an unknown name.
 const UNNAMED: &str = "Karmada's name of this cluster is unknown to its agent, so no probe listens on the ports 2888, 3888 \
                        and 8443. Start the agent with --cluster";
@@ -71,7 +72,7 @@ fn run(observation: &Observation, request: &Preflight, (objects, pod): (Vec<Obje
     let hash = pod.pointer("/metadata/annotations/mczk.io~1applied-hash").and_then(Value::as_str);
     let is_current = |probe: &&Probe| !probe.ends && probe.hash.as_deref() == hash;
     let current = all().find(is_current);
-    let found = current.and_then(|probe| Some(report::found(request, probe.problems.as_ref()?, probe.mesh)));
+    let found = current.and_then(|probe| Some(report::found(request, probe.problems.as_ref()?, probe)));
     let pod_name = pod.pointer("/metadata/name").and_then(Value::as_str);
     let is_needed = |kind: &str, name: &str| {
         pod_name == Some(name) || objects.iter().any(|object| object.kind.name() == kind && object.name == name)

@@ -4,9 +4,10 @@
 //! Texts come from other programs, such as a pod's answer or an admission policy. They are cut, and never left out:
 //! less would be a pass.
 
+use crate::agent::decide::probe::Probe;
 use mczk_api::{
-    contract::preflight::{MAX_CLUSTER, MAX_HOST, MAX_MORE, MAX_PROBLEMS},
-    preflight::{NetworkProblem, Preflight, PreflightReport},
+    contract::preflight::{MAX_CLUSTER, MAX_HOST, MAX_MORE, MAX_PROBLEMS, MAX_ROUND_TRIP},
+    preflight::{NetworkProblem, Preflight, PreflightReport, RoundTrip},
 };
 
 /// Length of the longest failure in characters. The schema allows 1024.
@@ -21,13 +22,14 @@ pub(super) fn failed(request: &Preflight, why: &str) -> PreflightReport {
     PreflightReport { failure: Some(bounded(why, MAX_FAILURE)), ..empty(request) }
 }
 
-/// The report of what a probe found, and of the mesh that has a proxy in its pod.
-pub(super) fn found(request: &Preflight, problems: &[NetworkProblem], mesh: Option<&str>) -> PreflightReport {
+/// The report of the problems that a probe found, of its round trip, and of the mesh that has a proxy in its pod.
+pub(super) fn found(request: &Preflight, problems: &[NetworkProblem], probe: &Probe) -> PreflightReport {
     let more = i32::try_from(problems.len().saturating_sub(MAX_PROBLEMS)).unwrap_or(MAX_MORE).min(MAX_MORE);
     PreflightReport {
         problems: problems.iter().take(MAX_PROBLEMS).map(problem).collect(),
         more: (more > 0).then_some(more),
-        mesh: mesh.map(str::to_owned),
+        mesh: probe.mesh.map(str::to_owned),
+        round_trip: probe.round_trip.as_ref().map(round_trip),
         ..empty(request)
     }
 }
@@ -45,6 +47,11 @@ fn problem(problem: &NetworkProblem) -> NetworkProblem {
         answered: problem.answered.as_ref().map(|cluster| bounded(cluster, MAX_CLUSTER)),
         bytes_per_second: problem.bytes_per_second.filter(|rate| *rate >= 0),
     }
+}
+
+fn round_trip(longest: &RoundTrip) -> RoundTrip {
+    let milliseconds = longest.milliseconds.clamp(1, MAX_ROUND_TRIP);
+    RoundTrip { to: bounded(&longest.to, MAX_CLUSTER), milliseconds }
 }
 
 /// The beginning of a text. The schema counts characters and allows no empty text.
@@ -95,7 +102,22 @@ mod tests {
             let failed = failed(&request, &text);
             assert!(is_within(failed.failure.as_deref().unwrap(), &schema, "/failure"));
             assert!(is_within(&failed.round, &schema, "/round"));
-            let found = found(&request, &vec![found_one; MAX_FOUND], None);
+            let probe = Probe {
+                name: String::new(),
+                uid: String::new(),
+                incarnation: String::new(),
+                hash: None,
+                ends: false,
+                failure: None,
+                mesh: None,
+                problems: None,
+                round_trip: Some(RoundTrip { to: text.clone(), milliseconds: i32::MAX }),
+            };
+            let found = found(&request, &vec![found_one; MAX_FOUND], &probe);
+            let longest = found.round_trip.unwrap();
+            assert!(is_within(&longest.to, &schema, "/roundTrip/properties/to"));
+            let maximum = schema.pointer("/roundTrip/properties/milliseconds/maximum").and_then(Value::as_f64).unwrap();
+            assert!(f64::from(longest.milliseconds) <= maximum);
             assert_eq!(u64::try_from(found.problems.len()).unwrap(), limit(&schema, "/problems/maxItems"));
             let items = "/problems/items/properties";
             for problem in &found.problems {

@@ -17,7 +17,7 @@ use crate::{
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},
-    preflight::{NetworkProblem, ProblemKind, ServerName},
+    preflight::{NetworkProblem, ProblemKind, RoundTrip, ServerName},
     zookeeper::{EnsemblePhase, Role, ZooKeeperStatus},
 };
 
@@ -52,6 +52,7 @@ fn probe(observation: &Observation) -> Probe {
         failure: None,
         mesh: None,
         problems: None,
+        round_trip: None,
     }
 }
 
@@ -111,6 +112,16 @@ fn a_mesh_is_named_with_the_failure_or_the_result(
 fn what_the_probe_finds_is_reported_with_the_round(#[case] problems: Vec<NetworkProblem>) {
     let report = decided(&running(Some(problems.clone()))).status.preflight.unwrap();
     assert_eq!(report, PreflightReport { round: requested().round, problems, ..PreflightReport::default() });
+}
+
+#[rstest]
+#[case::measured(Some(RoundTrip { to: "m2".into(), milliseconds: 38 }))]
+#[case::older_probe(None)]
+fn the_longest_round_trip_is_reported(#[case] longest: Option<RoundTrip>) {
+    let mut observation = running(Some(vec![]));
+    observation.probes[0].round_trip.clone_from(&longest);
+    let report = decided(&observation).status.preflight.unwrap();
+    assert_eq!(report, PreflightReport { round: requested().round, round_trip: longest, ..PreflightReport::default() });
 }
 
 #[test]

@@ -38,8 +38,9 @@ fn lack(inputs: ReplaceInputs<'_>, other: &Server) -> Option<&'static str> {
         None if local.is_some() && claim.is_none_or(|claim| !claim.bound) => Some("has no volume"),
         None if local.is_some_and(|server| !server.terminating) => None,
         None if local.is_some() => Some("is being stopped"),
-        None => {
-            Some("does not answer, so its volume is unconfirmed. Restore it, or remove its cluster from spec.placement")
-        }
+        None => Some(
+            "does not answer, so its volume is unconfirmed. Restore it. If its cluster is lost for good, remove that \
+             from spec.placement",
+        ),
     }
 }

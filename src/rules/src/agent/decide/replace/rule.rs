@@ -13,7 +13,7 @@ use crate::agent::decide::{
     local_server::LocalServer,
     observation::Claim,
     quorum::Quorum,
-    restart::{SILENCE, check_restart},
+    restart::{NO_COUNT, SILENCE, may_stop},
 };
 use mczk_api::{
     contract::{naming::claim_of, server_list::majority},
@@ -153,7 +153,7 @@ fn deletion(
 
 fn check_others(inputs: ReplaceInputs<'_>, server: &LocalServer, id: i32) -> Result<(), String> {
     if server.may_serve() {
-        check_restart(inputs.restart, server)?;
+        may_stop(inputs.restart, server)?;
     }
     check_majority(inputs, server, id)?;
     others::check(inputs, id)
@@ -184,12 +184,13 @@ fn check_majority(inputs: ReplaceInputs<'_>, server: &LocalServer, id: i32) -> R
     check_voters(quorum, id, &listed.collect(), "the server list")?;
     let needed = majority(quorum.voters().len());
     let followers = inputs.restart.synced_voters.map(|followers| usize::try_from(followers).unwrap_or(0));
-    match quorum.leader {
-        None => Err("the agent sees no leader".to_owned()),
-        Some(_) if followers.is_some_and(|followers| followers.saturating_add(1) < needed) => {
+    match (quorum.leader, followers) {
+        (None, _) => Err("the agent sees no leader".to_owned()),
+        (Some(_), None) if needed > 1 => Err(NO_COUNT.to_owned()),
+        (Some(_), Some(followers)) if followers.saturating_add(1) < needed => {
             Err("no majority follows the leader".to_owned())
         }
-        Some(_) => Ok(()),
+        (Some(_), _) => Ok(()),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::agent::decide::{
     local_server::LocalServer,
     observation::Claim,
     quorum::Quorum,
-    restart::{RestartInputs, SILENCE},
+    restart::{NO_COUNT, RestartInputs, SILENCE},
 };
 use crate::fixtures::zookeeper;
 use mczk_api::{
@@ -40,6 +40,8 @@ struct Scene {
     views: Vec<ServerReport>,
     server: LocalServer,
     lock: Option<RestartLock>,
+    /// The leader says how many voters follow it.
+    counts: bool,
 }
 
 fn listed(id: i32) -> Server {
@@ -75,6 +77,7 @@ fn scene(voters: i32) -> Scene {
         views: (1..=voters).map(|id| report(id, mode(id), true)).collect(),
         server,
         lock: None,
+        counts: true,
     }
 }
 
@@ -124,12 +127,14 @@ impl Scene {
             restart: RestartInputs {
                 revision: "r1",
                 servers: &servers,
-                expected: 1,
-                listed: self.listed.len(),
+                expected_servers: 1,
+                listed_voters: self.listed.len(),
                 quorum: quorum.as_ref(),
                 formed: true,
-                synced_voters: views.iter().find_map(|view| view.synced_voters),
-                kept: &BTreeMap::new(),
+                synced_voters: self
+                    .counts
+                    .then(|| views.iter().find_map(|view| view.synced_voters).unwrap_or(i32::MAX)),
+                pods_that_stay: &BTreeMap::new(),
                 lock: self.lock.as_ref(),
                 holder: HOLDER,
             },
@@ -211,6 +216,10 @@ fn a_void_request_deletes_nothing(#[case] scene: Scene) {
     "only 2 of 5 voters of the server list serve"
 )]
 #[case::a_leader_that_was_cut_off(scene(5).stopped(2).with(|scene| scene.view(1).synced_voters = Some(1)), "no majority follows the leader")]
+#[case::a_leader_that_does_not_count(
+    scene(5).stopped(2).with(|scene| scene.counts = false),
+    NO_COUNT
+)]
 #[case::another_is_lost(scene(5).stopped(2).stopped(3).with(|scene| scene.view(3).lost = true), "server 3 in cluster m3 has lost its volume")]
 #[case::another_has_no_data(
     scene(5).stopped(2).stopped(3).with(|scene| scene.view(3).accepted_epoch = 0),
@@ -283,12 +292,12 @@ fn a_server_of_the_same_cluster(
         inputs(RestartInputs {
             revision: "r1",
             servers: &servers,
-            expected: 2,
-            listed: 5,
+            expected_servers: 2,
+            listed_voters: 5,
             quorum: None,
             formed: true,
-            synced_voters: None,
-            kept: &BTreeMap::new(),
+            synced_voters: Some(i32::MAX),
+            pods_that_stay: &BTreeMap::new(),
             lock: None,
             holder: HOLDER,
         }),

@@ -1,4 +1,4 @@
-//! Step: which restart is due, as far as StatefulSets, certificates and the deadline allow it.
+//! Step: which restart is due. It waits for StatefulSets and mounts, and ends a lock that is held for `LOCK_LIMIT`.
 
 mod rule;
 #[cfg(test)]
@@ -7,8 +7,8 @@ mod tests;
 
 use std::{collections::BTreeMap, time::Duration};
 
-pub(super) use rule::check_restart;
 pub(crate) use rule::next_suspended;
+pub(super) use rule::{NO_COUNT, may_stop};
 pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
 
 use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas};
@@ -19,6 +19,9 @@ use mczk_api::{
 
 /// How long the agent holds the restart lock for a server that does not come back.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(600);
+
+/// A pod that is deleted before its controller has seen the newest StatefulSet comes back unchanged.
+pub(super) const WAITING_FOR_SETS: &str = "Waiting for the StatefulSet controller";
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> RestartStep {
     let observation = ensemble.observation;
@@ -34,7 +37,7 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
             step => step,
         };
     }
-    match (next_step(inputs), ensemble.missing_mount()) {
+    let step = match (next_step(inputs), ensemble.missing_mount()) {
         (RestartStep::RestartServing { held: true, .. }, Some(_)) => {
             lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
         }
@@ -44,14 +47,18 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
         (RestartStep::Restart { .. } | RestartStep::RestartServing { .. }, None) if !ensemble.sets_are_current() => {
             wait_for_sets()
         }
-        // The server does not come back, or its deletion was refused: other agents may restart theirs.
+        // Its deletion was refused: other agents may restart theirs.
         (RestartStep::Wait(why), _) => match lock {
-            Some(lock) if observation.locked_for >= LOCK_LIMIT || ensemble.is_refused(lock.server) => {
-                RestartStep::Release(lock.clone())
-            }
+            Some(lock) if ensemble.is_refused(lock.server) => RestartStep::Release(lock.clone()),
             _ => RestartStep::Wait(why),
         },
         (step, _) => step,
+    };
+    // Whatever it waits for: other agents may restart theirs.
+    let waits = matches!(step, RestartStep::Wait(_) | RestartStep::RestartServing { held: true, .. });
+    match lock.filter(|_| waits && observation.locked_for >= LOCK_LIMIT) {
+        Some(lock) => RestartStep::Release(lock.clone()),
+        None => step,
     }
 }
 
@@ -80,17 +87,17 @@ pub(super) fn inputs<'a>(
     RestartInputs {
         revision: &observation.object.spec.revision,
         servers: &ensemble.servers,
-        expected: usize::try_from(expected).unwrap_or(0),
-        listed: ensemble.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
+        expected_servers: usize::try_from(expected).unwrap_or(0),
+        listed_voters: ensemble.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
         quorum: ensemble.quorum.as_ref(),
         formed: ensemble.formed,
         synced_voters: leaders.max_by_key(|view| view.zxid).and_then(|view| view.synced_voters),
-        kept,
+        pods_that_stay: kept,
         lock: serving().find_map(|view| view.restart_lock.as_ref()),
         holder: &observation.holder,
     }
 }
 
 fn wait_for_sets() -> RestartStep {
-    RestartStep::Wait("Waiting for the StatefulSet controller".to_owned())
+    RestartStep::Wait(WAITING_FOR_SETS.to_owned())
 }

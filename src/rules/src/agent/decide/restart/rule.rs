@@ -2,9 +2,10 @@
 //!
 //! Servers that do not serve restart first, one at a time and without the restart lock. That makes nothing worse, and it is the
 //! only way out after a bad image broke a majority. A server that runs and cannot be asked may serve, so it counts as one that
-//! does. If it hangs, its parent process or the kubelet ends it, and then it is known to be down. Serving voters restart one at
-//! a time in the whole ensemble, under the restart lock, and only while every other voter serves. The leader restarts last,
-//! after every other voter has served for a while: one of them is elected then, and all others must know its address.
+//! does. If it hangs, its parent process or the kubelet ends it, and then it is known to be down. Observers follow, one at a
+//! time: they count in no majority. Serving voters restart one at a time in the whole ensemble, under the restart lock, and only
+//! while every other voter serves. The leader restarts last, after every other voter has served for a while: one of them is
+//! elected then, and all others must know its address.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,10 +30,10 @@ pub struct RestartInputs<'a> {
     pub revision: &'a str,
     /// Servers of this cluster.
     pub servers: &'a [LocalServer],
-    /// Servers that this cluster must have.
-    pub expected: usize,
-    /// Voters that the server list names.
-    pub listed: usize,
+    /// Number of servers that this cluster must have.
+    pub expected_servers: usize,
+    /// Number of voters that the server list names.
+    pub listed_voters: usize,
     /// The quorum, if the agent sees one.
     pub quorum: Option<&'a Quorum>,
     /// True if a quorum has ever formed.
@@ -40,7 +41,7 @@ pub struct RestartInputs<'a> {
     /// Synced voters that follow the leader, by the leader's report.
     pub synced_voters: Option<i32>,
     /// Pods that must stay, and why: a volume would end with the pod, or the API server has just refused to delete it.
-    pub kept: &'a BTreeMap<&'a str, &'a str>,
+    pub pods_that_stay: &'a BTreeMap<&'a str, &'a str>,
     /// The restart lock, if it is held.
     pub lock: Option<&'a RestartLock>,
     /// This agent's name as holder of the restart lock.
@@ -54,7 +55,7 @@ pub enum RestartStep {
     Nothing,
     /// The agent waits, for this reason.
     Wait(String),
-    /// Delete the pod of a server that does not serve.
+    /// Delete the pod of a server that does not serve, or has no vote.
     Restart {
         /// Name of the pod.
         pod: String,
@@ -96,7 +97,8 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     // A server that cannot leave a drained node would stay down, and one whose volume is being deleted would lose it.
     let stays = |server: &&LocalServer| {
-        inputs.kept.contains_key(server.pod.as_str()) || may_serve(inputs, server) && cannot_leave(server).is_some()
+        inputs.pods_that_stay.contains_key(server.pod.as_str())
+            || may_serve(inputs, server) && cannot_leave(server).is_some()
     };
     let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
@@ -115,12 +117,12 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     match candidates.first() {
         None => match staying.first() {
             Some(server) => {
-                let kept = || inputs.kept.get(server.pod.as_str()).map(|why| (*why).to_owned());
-                RestartStep::Wait(waits(server, &cannot_leave(server).or_else(kept).unwrap_or_default()))
+                let kept = || inputs.pods_that_stay.get(server.pod.as_str()).map(|why| (*why).to_owned());
+                RestartStep::Wait(stays_because(server, &cannot_leave(server).or_else(kept).unwrap_or_default()))
             }
             None => RestartStep::Nothing,
         },
-        Some(server) => match check_restart(inputs, server) {
+        Some(server) => match may_stop(inputs, server) {
             Err(why) => RestartStep::Wait(waits(server, &why)),
             Ok(id) => match inputs.lock {
                 Some(lock) => {
@@ -155,9 +157,13 @@ fn last_in_order(server: &LocalServer) -> (bool, i32) {
 }
 
 fn waits(server: &LocalServer, why: &str) -> String {
-    let doubt = server
-        .doubt()
-        .map(|doubt| format!(". It may serve: {doubt}. If you know that it does not serve, delete its pod"));
+    let advice = server.doubt().map(|_| ". If you know that it does not serve, delete its pod");
+    stays_because(server, why) + advice.unwrap_or_default()
+}
+
+/// Of a pod that must stay. Nothing here advises to delete it: its volume may end with it.
+fn stays_because(server: &LocalServer, why: &str) -> String {
+    let doubt = server.doubt().map(|doubt| format!(". It may serve: {doubt}"));
     format!("{} is not restarted: {why}{}", server.pod, doubt.unwrap_or_default())
 }
 
@@ -169,18 +175,19 @@ fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if let Some(server) = inputs.servers.iter().find(|server| server.terminating) {
         return Some(format!("{} is being stopped", server.pod));
     }
-    let starting =
-        |server: &&LocalServer| !server.outdated(inputs.revision) && (!server.started() || returns(inputs, server));
+    let starting = |server: &&LocalServer| {
+        !server.outdated(inputs.revision) && (!server.started() || is_catching_up(inputs, server))
+    };
     if let Some(server) = inputs.servers.iter().find(starting) {
         let starts = || format!("{} is being started", server.pod);
         return Some(server.doubt().map_or_else(starts, |doubt| format!("Waiting for {}: {doubt}", server.pod)));
     }
-    (inputs.servers.len() < inputs.expected).then(|| "Pods are being created".to_owned())
+    (inputs.servers.len() < inputs.expected_servers).then(|| "Pods are being created".to_owned())
 }
 
 /// True if a voter has started and does not follow yet, although there is a quorum to follow. Without one it cannot: the next
 /// server may have to start first.
-fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
+fn is_catching_up(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
     !server.may_serve()
         && inputs.quorum.is_some_and(|quorum| {
             let voters = quorum.voters();
@@ -193,16 +200,13 @@ fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
 #[must_use]
 pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], kept: &BTreeMap<&str, &str>) -> RestartStep {
     let unreachable = |server: &&LocalServer| server.view.is_none() && !server.terminating && server.outdated(revision);
-    let why = |server: &LocalServer| {
-        kept.get(server.pod.as_str()).copied().or_else(|| server.doubt().map(|_| "no quorum allows it"))
-    };
-    let (staying, others): (Vec<_>, Vec<_>) =
-        servers.iter().filter(unreachable).partition(|server| why(server).is_some());
+    let stays = |server: &LocalServer| kept.contains_key(server.pod.as_str()) || server.doubt().is_some();
+    let (staying, others): (Vec<_>, Vec<_>) = servers.iter().filter(unreachable).partition(|server| stays(server));
     match others.into_iter().max_by_key(|server| server.unready_for) {
-        None => {
-            let waits = |server: &LocalServer| Some(RestartStep::Wait(waits(server, why(server)?)));
-            staying.first().and_then(|server| waits(server)).unwrap_or(RestartStep::Nothing)
-        }
+        None => staying.first().map_or(RestartStep::Nothing, |server| {
+            let kept = kept.get(server.pod.as_str()).map(|why| stays_because(server, why));
+            RestartStep::Wait(kept.unwrap_or_else(|| waits(server, "no quorum allows it")))
+        }),
         Some(server) if server.unready_for < SILENCE => {
             RestartStep::Wait(format!("{} does not answer at the moment", server.pod))
         }
@@ -231,19 +235,23 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
     if server.terminating {
         return RestartStep::Wait(format!("{} is being stopped", server.pod));
     }
-    match check_restart(inputs, server) {
+    match may_stop(inputs, server) {
         // With its pod, its volume would end.
-        Ok(id) if !inputs.kept.contains_key(server.pod.as_str()) => restart_serving(server, id, true),
+        Ok(id) if !inputs.pods_that_stay.contains_key(server.pod.as_str()) => restart_serving(server, id, true),
         // Another agent may have to restart a server before this one can.
         _ => RestartStep::Release(lock.clone()),
     }
 }
 
-/// Id of a serving server that may stop.
+/// Without the count, a leader without followers looks like one that all follow.
+pub(in crate::agent::decide) const NO_COUNT: &str =
+    "the admin server of the leader does not say how many voters follow it. If it lasts: docs/explanation/limits.md";
+
+/// Id of a serving voter that may stop.
 ///
 /// # Errors
 /// Why it may not.
-pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
+pub(in crate::agent::decide) fn may_stop(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
     let no_quorum = || match inputs.servers.iter().find(|server| server.takes_part()) {
         Some(server) => format!("the agent sees no quorum: {} {NO_SESSION}", server.pod),
         None => "the agent sees no quorum".to_owned(),
@@ -268,22 +276,24 @@ pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server:
         return Err(format!("{} does not serve", other.pod));
     }
     let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);
-    if inputs.synced_voters.is_some_and(|synced| synced < followers) {
-        return Err("not every voter follows the leader".to_owned());
-    }
     if let Some(other) = unsettled_successor(quorum, server, id) {
         return Err(format!("it leads, and server {other} has just come back"));
     }
     if quorum.leader.is_none() {
         return Err("the agent sees no leader".to_owned());
     }
-    Ok(id)
+    match inputs.synced_voters {
+        _ if followers == 0 => Ok(id),
+        Some(synced) if synced >= followers => Ok(id),
+        Some(_) => Err("not every voter follows the leader".to_owned()),
+        None => Err(NO_COUNT.to_owned()),
+    }
 }
 
 /// True if no majority of so many voters would be left, and more are about to join: they join first. An ensemble that is declared
 /// with one or two voters restarts them anyway.
 fn awaits_joiners(inputs: RestartInputs<'_>, voters: usize) -> bool {
-    voters <= majority(voters) && inputs.listed > voters && !broken!(OfTwoVoters)
+    voters <= majority(voters) && inputs.listed_voters > voters && !broken!(OfTwoVoters)
 }
 
 /// A voter that has just come back, if the server leads: one of the others is elected next, and all must know its address.

@@ -117,12 +117,12 @@ impl World {
         let inputs = RestartInputs {
             revision: "new",
             servers: &servers,
-            expected: servers.len(),
-            listed: ids.len() + usize::from(self.joins),
+            expected_servers: servers.len(),
+            listed_voters: ids.len() + usize::from(self.joins),
             quorum: Some(&quorum),
             formed: true,
-            synced_voters: None,
-            kept: &BTreeMap::new(),
+            synced_voters: Some(i32::MAX),
+            pods_that_stay: &BTreeMap::new(),
             lock: lock.as_ref(),
             holder: HOLDER,
         };
@@ -243,6 +243,28 @@ fn next_restarts(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, 
     assert_eq!(decided(servers, lock), expected);
 }
 
+/// It has no vote: neither the lock nor a quorum is needed, whether it serves or not.
+#[rstest]
+#[case::one_that_serves(State::Serves)]
+#[case::one_that_cannot_be_asked(State::Unasked)]
+#[case::one_that_is_down(State::Absent)]
+fn an_observer_restarts_before_a_voter_that_serves(#[case] state: State) {
+    let observer = LocalServer { role: Role::Observer, ..server(3, false, state) };
+    let step = next_step(RestartInputs {
+        revision: "new",
+        servers: &[server(1, false, State::Serves), observer],
+        expected_servers: 2,
+        listed_voters: 3,
+        quorum: None,
+        formed: true,
+        synced_voters: None,
+        pods_that_stay: &BTreeMap::new(),
+        lock: None,
+        holder: HOLDER,
+    });
+    assert_eq!(step, RestartStep::Restart { pod: "zk-3".into(), uid: "u3".into() });
+}
+
 /// A server that no other node fits stays, also for another revision. The others restart.
 #[rstest]
 #[case::alone(&[(false, State::Serves)], None)]
@@ -302,12 +324,12 @@ impl Federation {
         next_step(RestartInputs {
             revision: "new",
             servers: &servers,
-            expected: servers.len(),
-            listed: self.voters.len(),
+            expected_servers: servers.len(),
+            listed_voters: self.voters.len(),
             quorum: Some(&quorum),
             formed: true,
-            synced_voters: None,
-            kept: &BTreeMap::new(),
+            synced_voters: Some(i32::MAX),
+            pods_that_stay: &BTreeMap::new(),
             lock: lock.as_ref(),
             holder: &name(cluster),
         })
@@ -375,6 +397,48 @@ fn waits(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, i32)>) {
 #[case::stays(BTreeSet::new(), true)]
 #[case::ends(BTreeSet::from(["zk-1"]), false)]
 fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BTreeSet<&str>, #[case] expected: bool) {
+    let step = under_the_lock(&ending, Some(2));
+    assert_eq!(matches!(step, RestartStep::RestartServing { held: true, .. }), expected, "{step:?}");
+    assert!(expected || matches!(step, RestartStep::Release(_)), "{step:?}");
+}
+
+/// The volume may be the only one with a write. A user who deletes the pod would end it.
+#[rstest]
+#[case::stays(&[], true)]
+#[case::ends(&["zk-1"], false)]
+fn no_message_advises_to_delete_a_pod_whose_volume_ends(#[case] ending: &[&str], #[case] advised: bool) {
+    let servers = [server(1, false, State::Unasked)];
+    let kept: BTreeMap<&str, &str> = ending.iter().map(|pod| (*pod, "its volume ends")).collect();
+    let inputs = RestartInputs {
+        revision: "new",
+        servers: &servers,
+        expected_servers: 1,
+        listed_voters: 3,
+        quorum: None,
+        formed: true,
+        synced_voters: None,
+        pods_that_stay: &kept,
+        lock: None,
+        holder: HOLDER,
+    };
+    for step in [next_step(inputs), next_suspended("new", &servers, &kept)] {
+        let RestartStep::Wait(why) = &step else { panic!("{step:?}") };
+        assert_eq!(why.contains("delete its pod"), advised, "{why}");
+    }
+}
+
+/// A leader that was cut off counts no follower, and one whose admin server does not answer counts none either.
+#[rstest]
+#[case::all_follow(Some(2), true)]
+#[case::one_does_not(Some(1), false)]
+#[case::unknown(None, false)]
+fn a_server_restarts_only_while_all_are_known_to_follow(#[case] synced: Option<i32>, #[case] expected: bool) {
+    let step = under_the_lock(&BTreeSet::new(), synced);
+    assert_eq!(matches!(step, RestartStep::RestartServing { held: true, .. }), expected, "{step:?}");
+}
+
+/// The step for server 1 of three, for which this agent holds the lock.
+fn under_the_lock(ending: &BTreeSet<&str>, synced_voters: Option<i32>) -> RestartStep {
     let servers = [server(1, false, State::Serves), server(3, true, State::Leads), server(5, true, State::Serves)];
     let voters = BTreeSet::from([1, 3, 5]);
     let voter = |id: &i32| ConfiguredServer { id: *id, host: String::new(), role: Role::Voter };
@@ -387,18 +451,16 @@ fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BT
         ..Quorum::default()
     };
     let lock = RestartLock { holder: HOLDER.into(), server: 1 };
-    let step = next_step(RestartInputs {
+    next_step(RestartInputs {
         revision: "new",
         servers: &servers,
-        expected: 3,
-        listed: 3,
+        expected_servers: 3,
+        listed_voters: 3,
         quorum: Some(&quorum),
         formed: true,
-        synced_voters: None,
-        kept: &ending.iter().map(|pod| (*pod, "its volume ends")).collect(),
+        synced_voters,
+        pods_that_stay: &ending.iter().map(|pod| (*pod, "its volume ends")).collect(),
         lock: Some(&lock),
         holder: HOLDER,
-    });
-    assert_eq!(matches!(step, RestartStep::RestartServing { held: true, .. }), expected, "{step:?}");
-    assert!(expected || matches!(step, RestartStep::Release(_)), "{step:?}");
+    })
 }
