@@ -23,7 +23,7 @@ use mczk_api::{
 };
 use mczk_rules::rollout::{
     override_rules,
-    plan::{ObjectWrite, Observed},
+    plan::{Finalizer, ObjectWrite, Observed},
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -812,6 +812,64 @@ fn a_restored_control_plane_waits_for_no_cluster_that_its_user_abandons() {
     annotate(&mut world, ABANDON_CLUSTERS, "m3");
     passes(&mut world);
     assert!(world.overrides().ensemble.epoch > newest.epoch, "{}", world.message("Progressing"));
+}
+
+/// A control plane that counted as lost, and returns after another one has adopted its ensemble.
+fn returned() -> (World, Ensemble) {
+    let mut world = World::done(&json!({}));
+    let own = world.overrides().ensemble;
+    let former_incarnations = vec![naming::incarnation("u2", 0)];
+    let epoch = own.epoch.map(|epoch| epoch + 3);
+    let adopted = server_list::with_hash(Ensemble { epoch, former_incarnations, ..own }).unwrap();
+    for cluster in ["m1", "m2", "m3"] {
+        world.report(cluster)["ensemble"] = json!(adopted);
+    }
+    (world, adopted)
+}
+
+/// Each would take over the lists of the other one, under ever higher epochs.
+#[test]
+fn a_control_plane_whose_ensemble_another_one_has_adopted_changes_nothing() {
+    let (mut world, adopted) = returned();
+    let own = world.overrides().ensemble;
+    world.image("zoo:2");
+    (0..4).for_each(|_| drop(world.pass()));
+    assert_eq!((world.overrides().ensemble, world.images().contains("zoo:2")), (own, false));
+    assert_eq!(world.condition("Progressing"), "False NewerServerList");
+    let message = world.message("Progressing");
+    assert!(message.contains("another control plane") && message.contains("mczk adopt zk"), "{message}");
+    // Its user decides for this control plane.
+    annotate(&mut world, ADOPT, &adopted.incarnation.unwrap());
+    (0..4).for_each(|_| drop(world.pass()));
+    assert!(world.overrides().ensemble.epoch > adopted.epoch, "{}", world.message("Progressing"));
+}
+
+/// Its user tidies the returned control plane up.
+#[test]
+fn the_end_of_an_object_whose_ensemble_another_control_plane_has_adopted_ends_no_server() {
+    let (mut world, _) = returned();
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let plan = world.plan();
+    assert_eq!((plan.finalizer, &plan.overrides, plan.tombstone), (Finalizer::Remove, &ObjectWrite::Leave, None));
+}
+
+/// The control plane that has adopted an ensemble takes over what the returned one has written meanwhile.
+#[test]
+fn the_adopting_control_plane_keeps_the_ensemble() {
+    let (mut world, former) = lost(&json!({}));
+    annotate(&mut world, ADOPT, &former.id);
+    world.settle();
+    let adopted = world.overrides().ensemble;
+    assert_eq!(world.condition("Ready"), "True Serving");
+    world.observed.object.metadata.annotations.as_mut().unwrap().remove(ADOPT);
+    let epoch = adopted.epoch.map(|epoch| epoch + 5);
+    let returned = server_list::with_hash(Ensemble { epoch, former_incarnations: vec![], ..adopted.clone() }).unwrap();
+    for cluster in ["m1", "m2", "m3"] {
+        world.report(cluster)["ensemble"] = json!(returned);
+    }
+    world.settle();
+    let list = world.overrides().ensemble;
+    assert!(list.epoch > epoch && list.former_incarnations == adopted.former_incarnations, "{list:?}");
 }
 
 /// The copy is from before the incarnation that lives: agents follow another one, and by its list the one of the copy is over.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{
     cluster_selection::{ClusterSelection, Survey},
+    incarnation,
     known::Known,
     report::ClusterReport,
     reported_list::{clusters_of, lists_ending, newest_reported, reported_lists, reported_voters},
@@ -245,7 +246,7 @@ impl Known<'_> {
     /// Why the operator cannot take a reported server list over: a cluster of it is not selected, or, once all clusters have
     /// reported, no list names all its servers. No former incarnation is continued beside another one that lives.
     pub(in crate::rollout) fn cannot_continue(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
-        if let Some(cause) = self.superseded() {
+        if let Some(cause) = self.superseded().or_else(|| self.adopted_elsewhere()) {
             return Some(cause);
         }
         if !self.takes_over_list() {
@@ -310,6 +311,30 @@ impl Known<'_> {
                 "Cluster {cluster} follows incarnation {living}, and by its list {own}, which this control plane knows, is over: it \
                  was restored from an older backup. The operator changes nothing. Restore a newer one, or run `mczk adopt {name} \
                  {living}` to continue that incarnation"
+            ),
+        })
+    }
+
+    /// Why the operator changes nothing: another control plane continues this incarnation. Its lists name the incarnation in which
+    /// its object waited before. Otherwise each would take over the lists of the other one, for ever.
+    pub(in crate::rollout) fn adopted_elsewhere(&self) -> Option<Cause> {
+        let own = &self.incarnation.id;
+        let known = &self.overrides.ensemble;
+        let list = self.reported_list.as_ref().filter(|_| !known.servers.is_empty())?;
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
+        let is_known = |id: &String| {
+            known.former_incarnations.contains(id) || self.ended.contains(id) || incarnation::is_of(uid, id)
+        };
+        let continues_here = self.former_incarnations.adopted == Some(own.as_str());
+        let waited = list.former_incarnations.iter().find(|id| !is_known(id)).filter(|_| !continues_here)?;
+        let name = &self.name;
+        Some(Cause {
+            reason: Reason::NewerServerList,
+            message: format!(
+                "By the server list that agents follow, another control plane has adopted this ensemble: there its object had \
+                 incarnation {waited}. The operator changes nothing here, and a deletion of this object ends no server. Let only \
+                 one control plane reach the member clusters. To continue the ensemble in this one, run `mczk adopt {name} {own}`. \
+                 If you only declared {waited} over before a restore, run `mczk declare-over {name} {waited}`"
             ),
         })
     }

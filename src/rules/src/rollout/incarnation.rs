@@ -49,6 +49,12 @@ fn without_tombstone(uid: &str, id: String, tombstones: &BTreeSet<String>) -> St
     all().skip(after).find(|incarnation| !tombstones.contains(incarnation)).unwrap_or(id)
 }
 
+/// True if an incarnation is one of an object.
+#[must_use]
+pub(crate) fn is_of(uid: &str, id: &str) -> bool {
+    (0..MOST_INCARNATIONS).any(|number| incarnation(uid, number) == id)
+}
+
 /// The incarnations before and after one, whose objects the operator may have to create or remove.
 #[must_use]
 pub(crate) fn neighbours(uid: &str, id: &str) -> Vec<String> {

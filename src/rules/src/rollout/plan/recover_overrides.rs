@@ -90,6 +90,8 @@ impl Known<'_> {
         let in_status = self.status_ensemble().and_then(|status| status.highest_id);
         let known = reported.chain(in_status).chain(self.overrides.ensemble.highest_id);
         let mut former_incarnations = list.former_incarnations;
+        // A list of a control plane from which this one has adopted the ensemble lacks them.
+        former_incarnations.extend(self.overrides.ensemble.former_incarnations.iter().cloned());
         former_incarnations.extend(self.before_adoption());
         former_incarnations.sort();
         former_incarnations.dedup();
