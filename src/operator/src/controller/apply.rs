@@ -37,7 +37,7 @@ use mczk_api::{
 use mczk_reading::{certificate_secrets, kinds, operator_identity::FIELD_MANAGER};
 use mczk_rules::rollout::{
     live::Live,
-    object_change::{ObjectChange, change, changes_protection},
+    object_change::{ObjectChange, altered_part, change, changes_protection},
     override_rules,
     plan::{Finalizer, ObjectWrite, Observed, Plan},
     services::MCS_API_VERSION,
@@ -251,6 +251,9 @@ impl Owned<'_> {
         let stored = value(&written)?;
         let altered = change(desired, Some(&stored)).during(|| format!("serializing {kind}"))?.is_some();
         self.context.wrote(&key, written_object, written.metadata.resource_version.clone(), altered);
+        if let Some(part) = altered_part(kind, desired, &stored).during(|| format!("serializing {kind}"))? {
+            return Err(altered_at_once(kind, &name, part));
+        }
         if written.metadata.resource_version == next.metadata.resource_version {
             // The API server restored what differed: a default that this version does not know.
             debug!(kind, name, namespace = self.observed.object.namespace(), "Object unchanged by the update");
@@ -383,6 +386,15 @@ fn contested(kind: &str, name: &str, live: Option<&Value>, altered: bool) -> Err
     };
     let message = format!(
         "{kind} {name} is changed each time after the operator has written it, {MOST_WRITES} times in a minute{by}. Stop what changes it"
+    );
+    Error::Other { category: CONTESTED, message }
+}
+
+/// Karmada or agents would act by what the operator did not write.
+fn altered_at_once(kind: &str, name: &str, part: &str) -> Error {
+    let message = format!(
+        "the control plane stored another {part} of {kind} {name} than the operator wrote: an admission webhook or policy changes it, \
+         or its definition is of another version. Let the webhook leave {kind} {name} as it is, or run mczk register --only crds"
     );
     Error::Other { category: CONTESTED, message }
 }
@@ -616,6 +628,44 @@ mod tests {
         }
         assert!(*stored.lock().unwrap() <= MOST_WRITES + 1 && context.is_altered(&key, "PropagationPolicy mczk-zk"));
         assert!(failure.unwrap().to_string().contains("an admission webhook or policy"));
+    }
+
+    /// An admission webhook that always stores the same leaves the version as it is, so no event and no limit of writes shows it.
+    #[rstest]
+    #[case::placement("PropagationPolicy mczk-zk", "/spec/placement/clusterAffinity", json!({ "clusterNames": ["m9"] }), true)]
+    #[case::template("ZooKeeper zk", "/spec/replicas", json!(1), true)]
+    #[case::a_label_of_a_user("PropagationPolicy mczk-zk", "/metadata/labels", json!({ "team": "x" }), false)]
+    #[case::a_default_of_a_newer_karmada("PropagationPolicy mczk-zk", "/spec/newDefault", json!("x"), false)]
+    #[tokio::test]
+    async fn a_part_that_the_control_plane_always_stores_otherwise_is_named(
+        #[case] object: &'static str,
+        #[case] part: &'static str,
+        #[case] stored: Value,
+        #[case] is_named: bool,
+    ) {
+        let service = service_fn(move |request: Request<Body>| {
+            let stored = stored.clone();
+            async move {
+                let sent = http_body_util::BodyExt::collect(request.into_body()).await?.to_bytes();
+                let mut object: Value = serde_json::from_slice(&sent)?;
+                object["metadata"]["resourceVersion"] = json!("7");
+                let (parent, field) = part.rsplit_once('/').unwrap();
+                object.pointer_mut(parent).unwrap()[field] = stored;
+                let body = Body::from(object.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(200).body(body)?)
+            }
+        });
+        let (context, observed, plan) = (context(Client::new(service, "n")), observed(), plan());
+        let owned = Owned { observed: &observed, context: &context };
+        let (kind, name) = object.split_once(' ').unwrap();
+        let live = json!({ "kind": kind, "metadata": { "name": name, "namespace": "n", "resourceVersion": "7" } });
+        let written = match kind {
+            "ZooKeeper" => owned.write(API_VERSION, "ZooKeeper", &plan.template, Some(&live)).await,
+            _ => owned.write(policy::API_VERSION, "PropagationPolicy", &plan.policy, Some(&live)).await,
+        };
+        let failure = written.err().map(|error| error.to_string());
+        let names = failure.as_ref().is_some_and(|text| text.contains(object) && text.contains("stored another spec"));
+        assert_eq!(names, is_named, "{failure:?}");
     }
 
     /// The garbage collector could not remove the binding, and would try again only after minutes.

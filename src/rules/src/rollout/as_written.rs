@@ -74,7 +74,7 @@ fn members<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String,
 }
 
 /// An empty list or object is the same as none: Karmada's webhook writes either.
-fn is_same(live: Option<&Value>, wanted: Option<&Value>) -> bool {
+pub(super) fn is_same(live: Option<&Value>, wanted: Option<&Value>) -> bool {
     match (live, wanted) {
         (Some(Value::Object(live)), Some(Value::Object(wanted))) => {
             live.keys().chain(wanted.keys()).all(|key| is_same(live.get(key), wanted.get(key)))

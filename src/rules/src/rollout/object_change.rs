@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::rollout::{
-    as_written::replacement,
+    as_written::{is_same, replacement},
     live::Live,
     observed::Observed,
     outcome::{Finalizer, ObjectWrite, Plan},
@@ -50,6 +50,26 @@ pub fn change<T: Serialize>(
             next.map(|next| if live.is_some() { ObjectChange::Update(next) } else { ObjectChange::Create(next) })
         }
     })
+}
+
+/// The part of an object that the control plane stores otherwise than the operator wrote it, if Karmada or agents act by that
+/// part: what rests on it cannot go on. Other parts may differ: a webhook that labels everything does no harm.
+///
+/// # Errors
+/// As [`change`].
+pub fn altered_part<T: Serialize>(
+    kind: &str,
+    desired: &ObjectWrite<T>,
+    stored: &Value,
+) -> serde_json::Result<Option<&'static str>> {
+    let part = match kind {
+        "PropagationPolicy" => "/spec/placement",
+        "OverridePolicy" => "/spec/overrideRules",
+        "ZooKeeper" => "/spec",
+        _ => return Ok(None),
+    };
+    let Some(ObjectChange::Update(again)) = change(desired, Some(stored))? else { return Ok(None) };
+    Ok((!is_same(stored.pointer(part), again.pointer(part))).then_some(&part[1..]))
 }
 
 /// True if the binding has to get Karmada's deletion protection, or to lose it.
