@@ -315,6 +315,9 @@ reasons! {
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
         Do("Correct the Secret of `tls.client` as the message says. Running servers keep their certificates");
+    /// A cluster of `network.importClusters` does not get the client Service.
+    NotImported, Degraded = True;
+        Do("Do what stands in brackets: join the cluster, correct its name, bring it back, or let it serve ServiceImport. The servers serve meanwhile");
     /// A volume is more than 80 % full.
     DiskFillsUp, Degraded = True, DiskPressure = True;
         Do("Raise `template.storage.size`, write less, or remove folders of `status.servers[].setAside` that you do not need. Remove nothing else on a volume");
@@ -409,7 +412,7 @@ reasons! {
     /// A volume is smaller than `template.storage.size`, and grows.
     GrowingVolume, AgentProgressing = True;
         Do("Wait. If it lasts, read the events of the claim that the message names");
-    /// A server does not start.
+    /// A server does not start, or turns its clients away.
     ServerFailed, AgentProgressing = False;
         Do("Correct the cause that the message names: the spec, the image registry or the nodes");
 

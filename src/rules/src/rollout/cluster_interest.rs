@@ -30,7 +30,8 @@ impl ClusterInterest {
         let scheduled = binding.iter().flat_map(|binding| &binding.spec.clusters).map(|target| &target.name);
         let overridden = overrides.iter().flat_map(|policy| &policy.spec.override_rules);
         let overridden = overridden.filter_map(|rule| rule.target_cluster.as_ref()).flat_map(|t| &t.cluster_names);
-        let named = status.chain(scheduled).chain(overridden).map(|name| name.as_str().into());
+        let imported = object.spec.network.iter().flat_map(|network| &network.import_clusters);
+        let named = status.chain(scheduled).chain(overridden).chain(imported).map(|name| name.as_str().into());
         Self { affinity, named: named.collect() }
     }
 

@@ -220,6 +220,34 @@ fn an_evicted_cluster_keeps_its_voters(
     assert_eq!((world.condition("Scheduled").as_str(), world.ids()), ("True Placed", ids));
 }
 
+/// Clients there find no Service, and only this says so. The servers serve.
+#[rstest]
+#[case::a_mistyped_name("m44", |_: &mut World| (), Some("m44 (Karmada has no cluster of this name)"))]
+#[case::unreachable("m4", |world: &mut World| world.unreachable(&["m4"]), Some("m4 (not Ready in Karmada)"))]
+#[case::without_the_kind("m4", |world: &mut World| serves(world, "v1", "Service"), Some("m4 (it does not serve ServiceImport)"))]
+#[case::with_the_newer_kind_alone("m4", |world: &mut World| serves(world, NEWER_MCS_API_VERSION, "ServiceImport"), Some("v1alpha1 beside v1beta1"))]
+#[case::as_declared("m4", |world: &mut World| serves(world, MCS_API_VERSION, "ServiceImport"), None)]
+fn a_cluster_that_gets_no_import_is_named(
+    #[case] cluster: &str,
+    #[case] happens: fn(&mut World),
+    #[case] why: Option<&str>,
+) {
+    let mut world = World::new(&json!({ "network": { "mode": "MCS", "importClusters": [cluster] } }));
+    world.settle();
+    happens(&mut world);
+    world.run();
+    let expected = if why.is_some() { "True NotImported" } else { "False Healthy" };
+    assert_eq!((world.condition("Degraded").as_str(), world.condition("Ready").as_str()), (expected, "True Serving"));
+    assert!(why.is_none_or(|why| world.message("Degraded").contains(why)), "{}", world.message("Degraded"));
+}
+
+/// Cluster m4 serves this kind alone.
+fn serves(world: &mut World, group_version: &str, kind: &str) {
+    let m4 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m4").unwrap();
+    let enabled = json!([{ "groupVersion": group_version, "resources": [{ "kind": kind }] }]);
+    m4.status.api_enablements = serde_json::from_value(enabled).unwrap();
+}
+
 /// The user names these clusters: a taint that moves replicas elsewhere takes no Service from their clients.
 #[test]
 fn taints_take_no_import_from_a_named_cluster() {

@@ -37,6 +37,7 @@ use mczk_rules::rollout::{
     override_rules,
     plan::{ObjectWrite, Plan},
     record::{self, Rank, RecordInputs, Start},
+    services::{MCS_API_VERSION, NEWER_MCS_API_VERSION},
     steps::PlanStep,
 };
 use rstest::rstest;

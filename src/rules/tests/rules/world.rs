@@ -197,7 +197,9 @@ impl World {
                         "conditions": [{ "type": "Ready", "status": if lost.contains(name) { "Unknown" } else { "True" } }],
                         "apiEnablements": [
                             { "groupVersion": "mczk.io/v1alpha1", "resources": [{ "name": "zookeepers", "kind": "ZooKeeper" }] },
-                            { "groupVersion": "multicluster.x-k8s.io/v1alpha1", "resources": [{ "name": "serviceexports", "kind": "ServiceExport" }] }
+                            { "groupVersion": "multicluster.x-k8s.io/v1alpha1", "resources": [
+                                { "name": "serviceexports", "kind": "ServiceExport" }, { "name": "serviceimports", "kind": "ServiceImport" }
+                            ] }
                         ]
                     }
                 }))

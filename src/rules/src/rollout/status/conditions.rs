@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
-    certificates,
+    certificates, imports,
     inputs::{MAX_MESSAGE, StatusInputs, messages},
 };
 use crate::rollout::{missing_secrets::MissingSecrets, report::ClusterReport};
@@ -142,6 +142,9 @@ fn unusual(inputs: &StatusInputs<'_>) -> Cause {
     }
     if let Some(full) = reported(inputs, ConditionType::DiskPressure).into_iter().next() {
         return full;
+    }
+    if let Some(not_imported) = imports::not_imported(inputs.known) {
+        return not_imported;
     }
     Cause::new(Reason::Healthy, "Every voter of the ensemble serves")
 }

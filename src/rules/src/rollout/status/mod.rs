@@ -21,6 +21,7 @@ use mczk_api::{
 mod certificates;
 mod clusters;
 mod conditions;
+mod imports;
 mod inputs;
 
 use inputs::StatusInputs;
