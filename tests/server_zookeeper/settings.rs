@@ -13,9 +13,11 @@ use mczk_api::{
         settings::{SETTINGS, SettingField, SettingGroup, SettingUse, SettingValue, group_of},
     },
     pod::ZooCfgEntry,
+    tls::{ClientTls, ClientTlsMode},
 };
 use zookeeper_client::{Acls, CreateMode};
 
+use crate::authority::Authority;
 use crate::world::{World, bootstrap, home};
 
 fn entry(name: &str, value: &str) -> ZooCfgEntry {
@@ -313,6 +315,33 @@ async fn a_limit_that_is_too_low_makes_no_volume_corrupt() {
             world.serving(n);
             assert_eq!(world.client(n).await.get_data("/long").await.unwrap().0.len(), long.len());
         }
+    }
+}
+
+/// A server that serves can turn away every client with TLS, and nothing but its port shows it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_server_says_that_it_turns_away_every_client_with_tls() {
+    let mut world = World::new("tls", false);
+    world.client_tls =
+        Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "clients".into(), certificates: None });
+    fs::create_dir_all(world.path(1, "clients")).unwrap();
+    Authority::new().write_identity(&world.path(1, "clients"));
+    for (name, setting, turned_away) in [
+        ("ssl.ciphersuites", "TLS_AES_256_GCM_SHA384", None),
+        ("ssl.ciphersuites", "TLS_AES_256_GCM_SHA512", Some("closes each connection")),
+        ("ssl.enabledProtocols", "TLSv1.1", Some("TLS alert")),
+        ("ssl.enabledProtocols", "TLSv1.2", None),
+    ] {
+        world.zoo_cfg = vec![entry(name, setting)];
+        world.assign(1, &bootstrap(1));
+        world.start(1);
+        let what = format!("server 1 has asked its port for TLS, {name} {setting}");
+        let report = world.until(&what, || world.report(1).filter(|report| report.serving && report.synced));
+        let is_as_expected = |why: &String| turned_away.is_some_and(|part| why.contains(part));
+        assert_eq!(report.turned_away.is_some(), turned_away.is_some(), "{what}: {report:?}");
+        assert!(report.turned_away.iter().all(is_as_expected), "{what}: {report:?}");
+        world.kill(1);
     }
 }
 

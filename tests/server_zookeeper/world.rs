@@ -20,6 +20,7 @@ use mczk_api::{
         server_list::with_hash,
     },
     pod::ZooCfgEntry,
+    tls::ClientTls,
     zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server},
 };
 use mczk_rules::agent::render::Material;
@@ -46,6 +47,8 @@ pub struct World {
     pub jvm_flags: Vec<String>,
     /// Settings of `zoo.cfg`.
     pub zoo_cfg: Vec<ZooCfgEntry>,
+    /// TLS of clients. Its certificates are in the folder `clients` of each server.
+    pub client_tls: Option<ClientTls>,
     /// Folder of the `ZooKeeper` installation.
     pub home: PathBuf,
 }
@@ -69,6 +72,7 @@ impl World {
             recorded: Arc::default(),
             jvm_flags: Vec::new(),
             zoo_cfg: Vec::new(),
+            client_tls: None,
             home: home(),
         }
     }
@@ -117,7 +121,7 @@ impl World {
             .concat(),
             memory_limit: None,
             quorum_tls: self.quorum_tls,
-            client_tls: None,
+            client_tls: self.client_tls.clone(),
         };
         fs::write(self.path(n, "config/server-list.json"), serde_json::to_vec(list).unwrap()).unwrap();
         fs::write(self.path(n, "config/server-config.json"), serde_json::to_vec(&config).unwrap()).unwrap();
@@ -161,6 +165,8 @@ impl World {
             .arg(self.path(n, "scratch"))
             .arg("--quorum-tls")
             .arg(self.path(n, "quorum"))
+            .arg("--client-tls")
+            .arg(self.path(n, "clients"))
             .arg("--hosts")
             .arg(self.folder.join("hosts"))
             .arg("--zookeeper-home")

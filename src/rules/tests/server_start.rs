@@ -73,7 +73,8 @@ fn new_volume(assigned: Ensemble) -> StartInputs {
         stored: None,
         age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: None,
-        has_set_aside: false,
+        set_aside: Vec::new(),
+        available: 1 << 30,
         recorded: Recorded::This,
         peers: Peers::default(),
     }
@@ -282,7 +283,7 @@ fn bootstrap_rows() -> Vec<Row> {
         ("a new ensemble, a volume of another id", used_volume(bootstrap(3), other_id()), REFUSE),
         (
             "a new ensemble, a volume with data that was set aside",
-            StartInputs { has_set_aside: true, ..new_volume(bootstrap(3)) },
+            StartInputs { set_aside: vec!["aside-former-1-0".into()], ..new_volume(bootstrap(3)) },
             REFUSE,
         ),
     ]
@@ -677,6 +678,24 @@ fn a_joiner_starts_with_the_living_voters_and_itself() {
     assert_eq!(start.decision, Decision::SeedAsObserver { servers: [vec![own], voters(2..=3)].concat() });
 }
 
+/// `ZooKeeper` would copy the leader's data to the end of the volume, again and again.
+#[test]
+fn a_server_joins_only_with_room_for_the_data() {
+    let peers = |bytes| Peers { snapshot_bytes: bytes, ..reported(9, 2..=3) };
+    let start = |bytes, set_aside: &[&str]| {
+        let set_aside = set_aside.iter().map(|folder| (*folder).to_owned()).collect();
+        decide(&StartInputs { set_aside, ..with_peers(new_volume(list(3)), peers(bytes)) }).decision
+    };
+    for bytes in [None, Some(0), Some(1 << 30)] {
+        assert!(matches!(start(bytes, &[]), Decision::SeedAsObserver { .. }), "{bytes:?}");
+    }
+    let Decision::Wait(why) = start(Some((1 << 30) + 1), &["aside-former-1-0"]) else { panic!("it starts") };
+    for part in ["1024 MiB free", "needs 1025 MiB", "template.storage.size", "aside-former-1-0"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+    assert!(matches!(start(Some(1 << 31), &[]), Decision::Wait(why) if !why.contains("aside")));
+}
+
 #[rstest]
 #[case::its_own_id(1, 1..=3, false)]
 #[case::it_has_a_vote(9, 2..=9, false)]
@@ -747,7 +766,8 @@ fn bootstrap_rules(
     let is_source = |list: &Ensemble| list.phase.is_bootstrap() && configured_servers(list) == *servers;
     check(lists.into_iter().flatten().any(is_source), "a new ensemble starts by a bootstrap list")?;
     check(
-        !inputs.has_set_aside && inputs.stored.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
+        inputs.set_aside.is_empty()
+            && inputs.stored.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
         "on a new volume",
     )?;
     check(!start.set_aside, "on a new volume")?;
@@ -920,7 +940,7 @@ prop_compose! {
     fn any_inputs()(
         assigned in prop::option::weighted(0.95, any_list()),
         stored in prop::option::of(any_stored()),
-        has_set_aside in prop::bool::weighted(0.1),
+        set_aside in prop::option::weighted(0.1, Just("aside-former-1-0".to_owned())),
         voter in any::<bool>(),
         (configuration, shown) in (prop::option::of(any_configuration()), prop::option::of(any_configuration())),
         list in prop::option::of(any_list()),
@@ -943,9 +963,10 @@ prop_compose! {
             stored,
             age: VolumeAge { generation, lost, gap, unreadable, confirmed },
             suspended,
-            has_set_aside,
+            set_aside: set_aside.into_iter().collect(),
+            available: 1 << 30,
             recorded,
-            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, forgetful, acknowledged_nothing, generations },
+            peers: Peers { configuration, stored: shown, list, accepted_epoch, answered, forgetful, acknowledged_nothing, generations, snapshot_bytes: None },
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     program::Program,
     session::Sessions,
     superuser::Superuser,
-    supervisor::{FirstVolume, Supervisor},
+    supervisor::{FirstVolume, Supervisor, TlsClients},
     transaction_log,
     volume::new_identity,
 };
@@ -90,13 +90,15 @@ impl Supervisor {
             tidied.unwrap_or_else(|error| warn!(%error, "cannot tidy up the volume"));
             volume.identity()?;
             let files = transaction_log::listing(&volume.transactions_folder());
+            let disk = volume.disk()?;
             let inputs = StartInputs {
                 pod,
                 assigned,
                 stored: volume.stored()?,
                 age: volume.age(&files, written.as_ref())?,
                 suspended: volume.suspended()?,
-                has_set_aside: !volume.set_aside_folders()?.is_empty(),
+                set_aside: disk.set_aside,
+                available: disk.available,
                 recorded: first.map_or(Recorded::Unknown, |first| first.record()),
                 peers: Peers::default(),
             };
@@ -223,6 +225,7 @@ impl Supervisor {
             state.phase = Phase::Running;
             state.serving_since = None;
             state.sessions = Some(sessions);
+            state.tls_clients = if server.client_tls.is_some() { TlsClients::Unknown } else { TlsClients::Served };
         });
         Ok(Some(running))
     }

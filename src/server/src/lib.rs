@@ -42,6 +42,7 @@ mod shared_answer;
 mod shared_znodes;
 mod superuser;
 pub mod supervisor;
+mod tls_clients;
 mod transaction_log;
 pub mod volume;
 mod watch;

@@ -76,6 +76,7 @@ fn add(peers: &mut Peers, report: ServerReport) {
         let known = peers.generations.entry(id).or_default();
         *known = generation.max(*known);
     }
+    peers.snapshot_bytes = peers.snapshot_bytes.max(report.snapshot_bytes);
     take_newer(&mut peers.configuration, report.configuration);
     take_newer(&mut peers.stored, report.stored_configuration);
     if report.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {

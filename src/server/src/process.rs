@@ -171,7 +171,8 @@ pub fn find_home() -> Option<PathBuf> {
 pub(crate) fn check_image(home: &Path) -> anyhow::Result<()> {
     let folders = [home.join("lib"), home.to_owned()];
     let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    if let Some(refusal) = zookeeper_versions::refusal(files.filter_map(|file| file.file_name().into_string().ok())) {
+    let jars: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+    if let Some(refusal) = zookeeper_versions::refusal(&jars) {
         anyhow::bail!(refusal);
     }
     for name in FLAG_VARIABLES {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     admin_server::{self, Answers},
-    supervisor::{State, Supervisor, newer},
+    supervisor::{State, Supervisor, TlsClients, newer},
     volume::Volume,
 };
 use mczk_api::contract::control_api::{Configuration, Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
@@ -100,8 +100,8 @@ impl Supervisor {
             mode: answers.mode,
             serving,
             // A round trip to the leader returns only after all earlier transactions arrived here. A server with an outdated
-            // client address is not done: agents must not stop the next server while that change is pending.
-            synced: serving && client_address_current,
+            // client address, or whose clients may be turned away, is not done: agents must not stop the next one meanwhile.
+            synced: serving && client_address_current && state.tls_clients != TlsClients::Unknown,
             settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
             zxid: answers.zxid,
             synced_voters: answers.synced_voters,
@@ -115,6 +115,10 @@ impl Supervisor {
             acknowledged_nothing: accepted_epoch == 0 && (is_first || has_vote),
             generations,
             unraised: state.unraised.filter(|_| serving),
+            turned_away: match state.tls_clients {
+                TlsClients::TurnedAway(why) => Some(why).filter(|_| serving),
+                TlsClients::Unknown | TlsClients::Served => None,
+            },
             disk,
             lost: state.lost,
             corrupt: state.corrupt,

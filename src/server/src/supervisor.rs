@@ -68,6 +68,8 @@ pub(crate) struct State {
     pub(crate) written: Option<VolumeMark>,
     /// Why the generation of the volume has not been raised for a while.
     pub(crate) unraised: Option<String>,
+    /// What the port for clients with TLS has answered since the start of `ZooKeeper`.
+    pub(crate) tls_clients: TlsClients,
     /// The first start that the agent must record.
     pub(crate) first_start: Option<FirstVolume>,
     pub(crate) list: Option<Ensemble>,
@@ -76,6 +78,18 @@ pub(crate) struct State {
     pub(crate) serving_since: Option<Instant>,
     /// Time since which starts have failed.
     pub(crate) failing_since: Option<Instant>,
+}
+
+/// What the port for clients with TLS has answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TlsClients {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    /// It serves clients with TLS, or there are none.
+    Served,
+    /// It turns every client away, for this reason.
+    TurnedAway(String),
 }
 
 /// The identity that a volume gets by its first start, and the one that the agent has recorded.
@@ -125,6 +139,7 @@ impl Supervisor {
             corrupt: false,
             written: None,
             unraised: None,
+            tls_clients: TlsClients::default(),
             first_start: None,
             list: None,
             sessions: None,

@@ -1,6 +1,7 @@
 //! Watches the running `ZooKeeper`.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::{
@@ -17,13 +18,17 @@ use crate::{
     output::{LastLines, Unreadable},
     refusal::PortRefusal,
     session::{ServerObservation, Sessions},
-    supervisor::{Supervisor, newer},
+    supervisor::{Supervisor, TlsClients, newer},
+    tls_clients,
 };
 use mczk_api::{
-    contract::control_api::{Configuration, Mode},
+    contract::{
+        control_api::{Configuration, Mode},
+        pod_layout::SECURE_CLIENT_PORT,
+    },
     zookeeper::Ensemble,
 };
-use mczk_rules::server::start;
+use mczk_rules::server::{start, zoo_cfg};
 
 /// Interval of observations.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -37,6 +42,8 @@ const SILENT: Duration = Duration::from_secs(120);
 pub(super) const HANGS: &str = "ZooKeeper hangs: it has answered nothing for two minutes, on no port";
 /// Interval of looks at the space on the volume and at the certificates.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of questions to a port that turns clients with TLS away. `ZooKeeper` logs a stack trace for each.
+const GREETING_INTERVAL: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
 pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
 
@@ -50,6 +57,8 @@ struct Watch<'a> {
     /// Time since which `ZooKeeper` has answered nothing.
     silent_since: Option<Instant>,
     generation: Generation,
+    /// Time of the last question to the port for clients with TLS that was answered.
+    greeted: Option<Instant>,
     /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
     /// The last logged refusal of a new client address.
@@ -68,6 +77,7 @@ impl Supervisor {
             closed_since: None,
             silent_since: None,
             generation: Generation::default(),
+            greeted: None,
             looked: None,
             logged_refusal: None,
             logged_certificates: String::new(),
@@ -105,6 +115,7 @@ impl Watch<'_> {
             return self.failure().await;
         };
         (self.closed_since, self.silent_since) = (None, None);
+        self.ask_for_tls_clients(config.as_ref()).await;
         self.update_client_address(&sessions, &observation).await;
         self.server.change_state(|state| {
             state.failing_since = None;
@@ -198,6 +209,24 @@ impl Watch<'_> {
             warn!(%server, "a firewall may have forgotten an idle connection to the election port of this server");
         }
         forgotten.is_some()
+    }
+
+    /// Asks the port for clients with TLS until it has served one: settings change only with a restart.
+    ///
+    /// A server with a limit of connections or handshakes closes those above it too: that says nothing of its settings.
+    async fn ask_for_tls_clients(&mut self, config: Option<&AssignedConfig>) {
+        let is_open = self.server.with_state(|state| state.tls_clients != TlsClients::Served);
+        let is_due = self.greeted.is_none_or(|greeted| greeted.elapsed() > GREETING_INTERVAL);
+        let Some(config) = config.filter(|_| is_open && is_due) else { return };
+        let port = SocketAddr::new(self.server.options.paths.own_address(), SECURE_CLIENT_PORT);
+        let Ok(turned_away) = tls_clients::turned_away(port).await else { return };
+        self.greeted = Some(Instant::now());
+        let turned_away = turned_away.filter(|_| !zoo_cfg::limits_connections(&config.server.zoo_cfg));
+        if let Some(why) = &turned_away {
+            error!(why, "the port for clients with TLS turns every client away");
+        }
+        let answered = turned_away.map_or(TlsClients::Served, TlsClients::TurnedAway);
+        self.server.change_state(|state| state.tls_clients = answered);
     }
 
     async fn update_client_address(&mut self, sessions: &Sessions, observation: &ServerObservation) {

@@ -369,6 +369,7 @@ impl World {
             stored_configuration: None,
             generations: BTreeMap::new(),
             unraised: None,
+            turned_away: None,
             disk,
             corrupt,
             lost: false,

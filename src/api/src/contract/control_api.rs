@@ -137,7 +137,8 @@ pub struct ServerReport {
     pub mode: Option<Mode>,
     /// True if `ZooKeeper` serves a session.
     pub serving: bool,
-    /// True if the server serves, and the configuration has its current client address.
+    /// True if the server serves, the configuration has its current client address, and its port for clients with TLS has
+    /// answered, if it has one.
     pub synced: bool,
     /// True if the server has served for [`SETTLED`] without a break. Defaults to true when absent.
     #[serde(default = "settled")]
@@ -180,6 +181,10 @@ pub struct ServerReport {
     /// meanwhile is not recognized as old. Absent if it raises it, or the server is older than this field.
     #[serde(default)]
     pub unraised: Option<String>,
+    /// Why the server turns away every client with TLS, although it serves. Absent if it serves them, or the server is older
+    /// than this field.
+    #[serde(default)]
+    pub turned_away: Option<String>,
     /// Use of the volume. Absent if it cannot be read, or the server is older than this field.
     #[serde(default)]
     pub disk: Option<Disk>,

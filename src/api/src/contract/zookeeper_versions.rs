@@ -27,16 +27,26 @@ pub fn number(text: &str) -> String {
 
 /// Why mczk does not start the ZooKeeper of an image, by the names of its jars. An image whose jars name no version starts.
 #[must_use]
-pub fn refusal(jars: impl Iterator<Item = String>) -> Option<String> {
-    let mut versions = jars.filter_map(|jar| Some(number(jar.strip_prefix("zookeeper-")?.strip_suffix(".jar")?)));
-    let former = versions.find(|version| {
+pub fn refusal(jars: &[String]) -> Option<String> {
+    let version = |jar: &String| Some(number(jar.strip_prefix("zookeeper-")?.strip_suffix(".jar")?));
+    let versions: Vec<String> = jars.iter().filter_map(version).filter(|version| !version.is_empty()).collect();
+    let former = versions.iter().find(|version| {
         let mut parts = version.split('.').map(str::parse::<u32>);
         matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST)
-    })?;
-    let (major, minor) = OLDEST;
-    Some(format!(
-        "the image has ZooKeeper {former}, and mczk needs {major}.{minor} or later: change the image to {NEWEST} or later"
-    ))
+    });
+    if let Some(former) = former {
+        let (major, minor) = OLDEST;
+        return Some(format!(
+            "the image has ZooKeeper {former}, and mczk needs {major}.{minor} or later: change the image to {NEWEST} or later"
+        ));
+    }
+    // Without it ZooKeeper serves, and has no admin server. No agent would ever see it follow.
+    let has_server = versions.is_empty() || jars.iter().any(|jar| jar.starts_with("jetty-server"));
+    (!has_server).then(|| {
+        "the image has ZooKeeper without jetty-server-*.jar, which its admin server needs, and mczk asks that: keep all \
+         jars of the official image"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -59,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_version_before_3_9_is_refused_by_the_name_of_its_jar() {
-        let refused = |jars: &[&str]| refusal(jars.iter().map(|jar| (*jar).to_owned()));
+        let refused = |jars: &[&str]| refusal(&jars.iter().map(|jar| (*jar).to_owned()).collect::<Vec<_>>());
         for jar in ["zookeeper-3.8.4.jar", "zookeeper-3.4.14.jar", "zookeeper-3.8.4-vendor.jar", "zookeeper-2.9.jar"] {
             let message = refused(&["jute.jar", "zookeeper-jute-3.9.4.jar", jar]).unwrap();
             assert!(message.contains("change the image to 3.9.5 or later"), "{message}");
@@ -67,7 +77,10 @@ mod tests {
         for jar in
             ["zookeeper-3.9.0.jar", "zookeeper-3.10.1.jar", "zookeeper-4.0.0.jar", "zookeeper.jar", "zookeeper-x.jar"]
         {
-            assert_eq!(refused(&["zookeeper-jute-3.8.4.jar", jar]), None);
+            assert_eq!(refused(&["zookeeper-jute-3.8.4.jar", "jetty-server-9.4.58.v20250814.jar", jar]), None);
         }
+        assert_eq!(refused(&["zookeeper.jar"]), None, "its jars may have other names");
+        let message = refused(&["zookeeper-3.9.5.jar", "jetty-http-9.4.58.jar"]).unwrap();
+        assert!(message.contains("without jetty-server-*.jar"), "{message}");
     }
 }

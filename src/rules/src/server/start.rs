@@ -101,6 +101,8 @@ pub struct Peers {
     pub acknowledged_nothing: BTreeSet<i32>,
     /// Highest generation of a server's volume that a server knows, by the server's id.
     pub generations: BTreeMap<i32, i64>,
+    /// Bytes of a snapshot of all data, by an estimate of the leader.
+    pub snapshot_bytes: Option<i64>,
 }
 
 /// Inputs of the decision.
@@ -116,8 +118,10 @@ pub struct StartInputs {
     pub age: VolumeAge,
     /// Newest list that suspended this server.
     pub suspended: Option<Ensemble>,
-    /// True if the volume contains data that was set aside.
-    pub has_set_aside: bool,
+    /// Folders of the volume with data that was set aside.
+    pub set_aside: Vec<String>,
+    /// Free bytes of the volume.
+    pub available: u64,
     /// What the agent has recorded about the first start of this server.
     pub recorded: Recorded,
     /// Reports of living servers.
@@ -401,7 +405,7 @@ fn bootstrap(
     }
     let id = Some(listed.id);
     let is_used = |used: bool| used && !broken!(BootstrapOnUsed);
-    if is_used(foreign || inputs.has_set_aside) {
+    if is_used(foreign || !inputs.set_aside.is_empty()) {
         let reason =
             "the volume holds data of another ensemble or another server: a new ensemble starts on new volumes only";
         return Some(Start::refuse(reason, id));
@@ -515,10 +519,30 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
     if servers.is_empty() {
         return Start::wait("the ensemble's configuration names no other voter", id);
     }
+    if let Some(why) = lacks_room(inputs) {
+        return Start::wait(why, id);
+    }
     let role = if broken!(JoinAsVoter) { Role::Voter } else { Role::Observer };
     servers.push(ConfiguredServer { id: listed.id, host: listed.host.clone(), role });
     servers.sort();
     Start { set_aside: foreign, ..Start::unchanged(Decision::SeedAsObserver { servers }, id) }
+}
+
+/// Why the volume cannot take a copy of the leader's data. `ZooKeeper` would copy them again and again, each time to a full volume.
+fn lacks_room(inputs: &StartInputs) -> Option<String> {
+    const MIB: u64 = 1 << 20;
+    let needed = u64::try_from(inputs.peers.snapshot_bytes?).ok()?;
+    let available = Some(inputs.available).filter(|available| *available < needed)?;
+    let set_aside = match inputs.set_aside.as_slice() {
+        [] => String::new(),
+        folders => format!(", or remove folders that were set aside and that you do not need: {}", folders.join(", ")),
+    };
+    Some(format!(
+        "the volume has {} MiB free, and a copy of the leader's data needs {} MiB: raise template.storage.size{set_aside}. \
+         Remove nothing else on the volume",
+        available / MIB,
+        needed.div_ceil(MIB)
+    ))
 }
 
 /// The servers of a list, as `ZooKeeper` configures them.

@@ -97,6 +97,15 @@ pub(crate) fn round_trip_limit(settings: &[ZooCfgEntry]) -> Option<i64> {
     Some(ticks.saturating_mul(number("tickTime")?))
 }
 
+/// True if `ZooKeeper` closes connections above a limit of all clients together.
+#[must_use]
+pub fn limits_connections(settings: &[ZooCfgEntry]) -> bool {
+    let is_limit = |value: &str| value.trim().parse::<i64>().is_ok_and(|limit| limit > 0);
+    ["maxCnxns", "netty.server.outstandingHandshake.limit"].iter().any(|wanted| {
+        settings.iter().any(|entry| entry.name.trim_start_matches("zookeeper.") == *wanted && is_limit(&entry.value))
+    })
+}
+
 /// The value with which a server runs, if a user or mczk sets one.
 pub(crate) fn effective<'a>(settings: &'a [ZooCfgEntry], wanted: &str) -> Option<&'a str> {
     let own = settings.iter().rfind(|entry| entry.name == wanted).map(|entry| entry.value.trim());

@@ -38,6 +38,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         unraised: None,
+        turned_away: None,
         disk: None,
         corrupt: false,
         lost: false,

@@ -327,6 +327,7 @@ impl State {
             stored_configuration: None,
             generations: std::collections::BTreeMap::new(),
             unraised: None,
+            turned_away: None,
             disk: None,
             corrupt: false,
             lost: at.lost,
@@ -405,7 +406,8 @@ impl State {
             stored: self.stored(world, place),
             age: VolumeAge { confirmed: true, ..VolumeAge::default() },
             suspended: None,
-            has_set_aside: self.places[place].aside,
+            set_aside: self.places[place].aside.then(|| "aside".to_owned()).into_iter().collect(),
+            available: u64::MAX,
             recorded: Recorded::This,
             peers: Peers {
                 configuration: other.map(|_| self.configuration(world)),

@@ -363,7 +363,8 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
         // Volumes never go back in time here: src/rules/tests/server_start.rs.
         age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: server.suspended.as_ref().map(|list| list.get().clone()),
-        has_set_aside: false,
+        set_aside: Vec::new(),
+        available: u64::MAX,
         // The volume is the first one: src/rules/tests/volumes.
         recorded: start::Recorded::This,
         peers: Peers::default(),

@@ -440,7 +440,8 @@ impl State {
             stored,
             age: VolumeAge::of(&volume.generations, files, is_confirmed(written.as_ref(), found.as_ref())),
             suspended: None,
-            has_set_aside: false,
+            set_aside: Vec::new(),
+            available: u64::MAX,
             recorded: match at.answer {
                 None => Recorded::Unknown,
                 answer if answer == at.wants => Recorded::This,

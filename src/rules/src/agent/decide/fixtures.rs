@@ -107,6 +107,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         stored_configuration: None,
         generations: std::collections::BTreeMap::new(),
         unraised: None,
+        turned_away: None,
         disk: None,
         corrupt: false,
         lost: false,

@@ -106,6 +106,12 @@ impl LocalServer {
         !self.terminating && self.view.as_ref().is_some_and(ServerReport::takes_part)
     }
 
+    /// Why it turns away every client with TLS, if it does.
+    #[must_use]
+    pub(crate) fn turns_away(&self) -> Option<&str> {
+        self.view.as_ref().filter(|_| !self.terminating)?.turned_away.as_deref()
+    }
+
     /// True if it leads.
     #[must_use]
     pub fn leads(&self) -> bool {

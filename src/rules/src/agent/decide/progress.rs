@@ -27,6 +27,7 @@ pub(super) fn is_as_declared(ensemble: &LocalEnsemble<'_>) -> bool {
         && ensemble.servers.iter().all(|server| {
             server.started() && !server.outdated(&spec.revision) && (!ensemble.formed || server.serving())
         })
+        && turning_away(ensemble).is_none()
 }
 
 /// Which server has to leave a node that is being drained, and what it waits for. A server that stays comes first: it needs
@@ -76,7 +77,7 @@ fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restart: &Restart
             let waits = replicas.voters.waits.as_ref().or(replicas.observers.waits.as_ref())?;
             Some(Cause::new(Reason::Waiting, waits))
         })
-        .or_else(|| ended_server(ensemble))
+        .or_else(|| ended_server(ensemble).or_else(|| turning_away(ensemble)))
         .or_else(|| starting_server(ensemble))
         .or_else(|| growth::describe(ensemble, restart))
         .unwrap_or_else(|| restarting(ensemble, restart))
@@ -84,7 +85,7 @@ fn describe(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, restart: &Restart
 
 /// A server that does not start, whatever spec the agent follows.
 fn failed(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
-    failed_pod(ensemble).or_else(|| ended_server(ensemble))
+    failed_pod(ensemble).or_else(|| ended_server(ensemble)).or_else(|| turning_away(ensemble))
 }
 
 fn failed_pod(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
@@ -117,6 +118,19 @@ fn ended_server(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
         }
         Phase::Waiting { .. } | Phase::Suspended | Phase::Running | Phase::Unknown => None,
     })
+}
+
+/// A server with the current spec that turns away every client with TLS. It serves, so nothing else would keep the change from
+/// reaching the next cluster.
+fn turning_away(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
+    let mut current =
+        ensemble.servers.iter().filter(|server| !server.outdated(&ensemble.observation.object.spec.revision));
+    let (pod, why) = current.find_map(|server| Some((&server.pod, server.turns_away()?)))?;
+    let message = format!(
+        "{pod} serves, but turns away every client with TLS: {why}. Correct the settings ssl.* in template.zooCfg, or the \
+         certificate of tls.client"
+    );
+    Some(Cause { reason: Reason::ServerFailed, message })
 }
 
 fn starting_server(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {

@@ -183,6 +183,12 @@ impl Cluster {
         server.view = Some(down);
     }
 
+    /// A server serves, and turns away every client with TLS.
+    fn turn_away(&mut self, at: usize) {
+        let view = self.observation.servers[at].1.view.as_mut().unwrap();
+        view.turned_away = Some("it closes each connection".to_owned());
+    }
+
     fn reported(&self) -> &ZooKeeperStatus {
         self.observation.object.status.as_ref().unwrap()
     }
@@ -625,6 +631,25 @@ fn a_change_restarts_servers_one_after_the_other() {
     assert!(cluster.complete());
 }
 
+/// Its settings would turn away the clients of the next server too, and at last of all clusters.
+#[test]
+fn a_server_that_turns_clients_away_is_the_last_one_of_its_change() {
+    let mut cluster = serving();
+    cluster.assign(2, "r2");
+    cluster.observation.sets[0].revision = Some("r2".into());
+    cluster.observation.servers[0].1 = server(0, "r2");
+    cluster.views(true, Some(&configuration(ALL)));
+    cluster.turn_away(0);
+    let step = cluster.reconcile().restart;
+    assert!(matches!(&step, RestartStep::Wait(why) if why.contains("turns away")), "{step:?}");
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
+    // The correction restarts it, under the lock.
+    cluster.assign(2, "r3");
+    cluster.observation.sets[0].revision = Some("r3".into());
+    let step = cluster.reconcile().restart;
+    assert!(matches!(step, RestartStep::RestartServing { .. }), "{step:?}");
+}
+
 #[test]
 fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
     let mut cluster = serving();
@@ -645,6 +670,7 @@ fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
 #[rstest]
 #[case::no_pod_starts(|c: &mut Cluster| c.fail("image zk:1 cannot be pulled"), "False ServerFailed", "zk-abc-0 does not start: image zk:1 cannot be pulled")]
 #[case::it_exits(|c: &mut Cluster| c.runs_in(Phase::Exited { reason: "exit code 1".into() }), "False ServerFailed", "zk-abc-0 does not start: exit code 1")]
+#[case::it_turns_clients_away(|c: &mut Cluster| c.turn_away(0), "False ServerFailed", "zk-abc-0 serves, but turns away every client with TLS: it closes each connection. Correct the settings ssl.* in template.zooCfg, or the certificate of tls.client")]
 #[case::it_waits(|c: &mut Cluster| c.runs_in(Phase::Waiting { reason: "its name does not resolve".into() }), "True Starting", "zk-abc-0 waits: its name does not resolve")]
 #[case::it_does_not_serve(|c: &mut Cluster| c.runs_in(Phase::Running), "True Starting", "zk-abc-0 does not serve yet")]
 #[case::a_volume_is_too_small(|c: &mut Cluster| c.observation.claims = vec![sized(0, "1Gi", "512Mi", &[])], "True GrowingVolume", "PersistentVolumeClaim data-zk-abc-0 has 512Mi and not template.storage.size 1Gi: the claim does not show yet that its storage class grows it")]

@@ -167,7 +167,7 @@ fn stays_because(server: &LocalServer, why: &str) -> String {
     format!("{} is not restarted: {why}{}", server.pod, doubt.unwrap_or_default())
 }
 
-/// What keeps every restart waiting: a server of this cluster that stops or starts.
+/// What keeps every restart waiting: a server of this cluster that stops or starts, or that turns clients away since it started.
 fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if broken!(TwoAtOnce) {
         return None;
@@ -181,6 +181,10 @@ fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if let Some(server) = inputs.servers.iter().find(starting) {
         let starts = || format!("{} is being started", server.pod);
         return Some(server.doubt().map_or_else(starts, |doubt| format!("Waiting for {}: {doubt}", server.pod)));
+    }
+    let is_current = |server: &&LocalServer| !server.outdated(inputs.revision);
+    if let Some(server) = inputs.servers.iter().filter(is_current).find(|server| server.turns_away().is_some()) {
+        return Some(format!("{} turns away every client with TLS", server.pod));
     }
     (inputs.servers.len() < inputs.expected_servers).then(|| "Pods are being created".to_owned())
 }

@@ -1,0 +1,146 @@
+//! Whether the port for clients with TLS serves any client.
+//!
+//! `ZooKeeper` opens that port with settings that no connection can use: with a cipher suite that Java does not know, or with
+//! versions of TLS that it has disabled. It serves on otherwise, so nothing else would show that it turns its clients away.
+
+use std::io::{Error, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+
+/// Time limit of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Types of TLS records (RFC 8446, 5.1).
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+
+/// Every cipher suite with encryption and authentication that Java has or had, without those that it removed before 17: a server
+/// that takes none of them takes no client.
+const CIPHER_SUITES: [u16; 55] = [
+    0x1301, 0x1302, 0x1303, 0x1304, 0x1305, 0xc02c, 0xc02b, 0xcca9, 0xc030, 0xcca8, 0xc02f, 0x009f, 0xccaa, 0x00a3,
+    0x009e, 0x00a2, 0xc024, 0xc028, 0xc023, 0xc027, 0x006b, 0x006a, 0x0067, 0x0040, 0xc02e, 0xc032, 0xc02d, 0xc031,
+    0xc026, 0xc02a, 0xc025, 0xc029, 0xc00a, 0xc014, 0xc009, 0xc013, 0x0039, 0x0038, 0x0033, 0x0032, 0xc005, 0xc00f,
+    0xc004, 0xc00e, 0x009d, 0x009c, 0x003d, 0x003c, 0x0035, 0x002f, 0xc008, 0xc012, 0x0016, 0x0013, 0x000a,
+];
+/// Elliptic curves and fields.
+const GROUPS: [u16; 8] = [0x001d, 0x0017, 0x0018, 0x0019, 0x001e, 0x0100, 0x0101, 0x0102];
+const SIGNATURES: [u16; 18] = [
+    0x0403, 0x0503, 0x0603, 0x0807, 0x0808, 0x0804, 0x0805, 0x0806, 0x0809, 0x080a, 0x080b, 0x0401, 0x0501, 0x0601,
+    0x0402, 0x0203, 0x0201, 0x0202,
+];
+/// TLS 1.3 to 1.0.
+const VERSIONS: [u16; 4] = [0x0304, 0x0303, 0x0302, 0x0301];
+
+/// Why a port turns away every client with TLS; `None` if it serves one. A client that offers all that Java knows asks.
+///
+/// # Errors
+/// If the port is closed or does not answer in time: nobody knows yet.
+pub(crate) async fn turned_away(port: SocketAddr) -> Result<Option<String>, Error> {
+    let answered =
+        timeout(ANSWER_TIMEOUT, first_record(port)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+    match answered {
+        Ok([HANDSHAKE, ..]) => Ok(None),
+        Ok([ALERT, _, _, _, _, _, alert]) => Ok(Some(format!("it answers each with the TLS alert {alert}"))),
+        Ok(_) => Ok(Some("it speaks no TLS".to_owned())),
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+            Ok(Some("it closes each connection without an answer".to_owned()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The begin of the first record that a port answers.
+async fn first_record(port: SocketAddr) -> Result<[u8; 7], Error> {
+    let mut stream = TcpStream::connect(port).await?;
+    stream.write_all(&client_hello()).await?;
+    let mut begin = [0; 7];
+    stream.read_exact(&mut begin).await?;
+    Ok(begin)
+}
+
+/// The first message of a client (RFC 8446, 4.1.2). It keeps no secret, so its random bytes are none.
+fn client_hello() -> Vec<u8> {
+    let numbers = |all: &[u16]| all.iter().flat_map(|number| number.to_be_bytes()).collect::<Vec<u8>>();
+    let extension = |kind: u16, content: Vec<u8>| [kind.to_be_bytes().to_vec(), with_length(2, content)].concat();
+    let extensions = [
+        extension(0x000a, with_length(2, numbers(&GROUPS))),
+        extension(0x000b, with_length(1, vec![0])),
+        extension(0x000d, with_length(2, numbers(&SIGNATURES))),
+        extension(0x0017, Vec::new()),
+        extension(0x002b, with_length(1, numbers(&VERSIONS))),
+        // Without a share the server names the group that it wants.
+        extension(0x0033, with_length(2, Vec::new())),
+        extension(0xff01, with_length(1, Vec::new())),
+    ];
+    let body = [
+        vec![3, 3],
+        vec![7; 32],
+        with_length(1, vec![7; 32]),
+        with_length(2, numbers(&CIPHER_SUITES)),
+        with_length(1, vec![0]),
+        with_length(2, extensions.concat()),
+    ];
+    let message = [vec![1], with_length(3, body.concat())].concat();
+    [vec![HANDSHAKE, 3, 1], with_length(2, message)].concat()
+}
+
+/// Bytes after their number, which takes so many bytes itself.
+fn with_length(bytes: usize, content: Vec<u8>) -> Vec<u8> {
+    let length = u32::try_from(content.len()).unwrap_or_default().to_be_bytes();
+    [&length[length.len() - bytes..], &content].concat()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use rustls::server::Acceptor;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_message_is_a_complete_client_hello() {
+        let mut acceptor = Acceptor::default();
+        let message = client_hello();
+        assert_eq!(acceptor.read_tls(&mut message.as_slice()).unwrap(), message.len());
+        let accepted = acceptor.accept().unwrap().unwrap();
+        assert_eq!(accepted.client_hello().cipher_suites().len(), CIPHER_SUITES.len());
+    }
+
+    #[rstest]
+    #[case::a_server(&[22, 3, 3, 0, 80, 2, 0], Some(None))]
+    #[case::no_common_cipher(&[21, 3, 3, 0, 2, 2, 40], Some(Some("the TLS alert 40")))]
+    #[case::closed_at_once(&[], Some(Some("closes each connection")))]
+    #[case::another_program(b"HTTP/1.1 400", Some(Some("speaks no TLS")))]
+    #[tokio::test]
+    async fn the_answer_of_a_port_is_judged(#[case] answer: &'static [u8], #[case] expected: Option<Option<&str>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut hello = vec![0; 4096];
+            assert!(stream.read(&mut hello).await.unwrap() > 0);
+            stream.write_all(answer).await.unwrap();
+        });
+        let found = turned_away(port).await.ok();
+        let is_expected = match (&found, expected) {
+            (Some(Some(why)), Some(Some(part))) => why.contains(part),
+            (found, expected) => *found == expected.map(|why| why.map(str::to_owned)),
+        };
+        assert!(is_expected, "{found:?}");
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_tells_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap();
+        drop(listener);
+        assert!(turned_away(port).await.is_err());
+    }
+}
