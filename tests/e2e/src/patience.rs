@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// The time between two polls.
-const PACE: Duration = Duration::from_millis(150);
+/// The time between two polls: a tenth of the time for which a condition has been awaited, within these bounds. Polls of many
+/// scenarios are a load of their own.
+const SHORTEST_PACE: Duration = Duration::from_millis(150);
+const LONGEST_PACE: Duration = Duration::from_secs(1);
 /// Waits from this length on are named if a scenario takes too long.
 const LONG: Duration = Duration::from_secs(15);
 
@@ -70,14 +72,15 @@ where
     F: Future<Output = Result<T>>,
 {
     let noted = WAITS.try_with(|waits| (waits.clone(), waits.begin(what)));
-    let end = Instant::now() + patience;
+    let begun = Instant::now();
+    let end = begun + patience;
     let result = loop {
         match poll().await {
             Ok(value) => break Ok(value),
             Err(last) if Instant::now() >= end => {
                 break Err(anyhow!("not after {} s: {what}. Last state: {last:#}", patience.as_secs()));
             }
-            Err(_) => tokio::time::sleep(PACE).await,
+            Err(_) => tokio::time::sleep((begun.elapsed() / 10).clamp(SHORTEST_PACE, LONGEST_PACE)).await,
         }
     };
     if let Ok((waits, index)) = noted {

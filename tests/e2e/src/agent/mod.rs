@@ -28,9 +28,9 @@ pub use simulator::{BROKEN, Behaviour, SILENT, world::Condition};
 /// Time between two attempts after a failure.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Time between two reconciles of an object at rest. Pods and specs trigger a reconcile at once.
-const AT_REST: Duration = Duration::from_secs(8);
+const AT_REST: Duration = Duration::from_secs(24);
 /// Time between two reconciles of an object that changes.
-const WHILE_BUSY: Duration = Duration::from_millis(500);
+const WHILE_BUSY: Duration = Duration::from_secs(1);
 
 /// Name and namespace of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
