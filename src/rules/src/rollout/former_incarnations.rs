@@ -332,8 +332,9 @@ impl Known<'_> {
             reason: Reason::NewerServerList,
             message: format!(
                 "By the server list that agents follow, another control plane has adopted this ensemble: there its object had \
-                 incarnation {waited}. The operator changes nothing here, and a deletion of this object ends no server. Let only \
-                 one control plane reach the member clusters. To continue the ensemble in this one, run `mczk adopt {name} {own}`. \
+                 incarnation {waited}. The operator changes nothing here, and a deletion of this object ends no server. Stop \
+                 Karmada's controllers in one of both control planes, and let no cluster leave: Karmada would delete its volumes \
+                 (docs/how-to/backup.md). To continue the ensemble in this one, run `mczk adopt {name} {own}`. \
                  If you only declared {waited} over before a restore, run `mczk declare-over {name} {waited}`"
             ),
         })
