@@ -814,46 +814,66 @@ fn a_restored_control_plane_waits_for_no_cluster_that_its_user_abandons() {
     assert!(world.overrides().ensemble.epoch > newest.epoch, "{}", world.message("Progressing"));
 }
 
-/// A control plane that counted as lost, and returns after another one has adopted its ensemble.
-fn returned() -> (World, Ensemble) {
-    let mut world = World::done(&json!({}));
+/// Another control plane adopts the ensemble of this one, which counted as lost, and returns.
+fn adopted_elsewhere(world: &mut World) -> Ensemble {
     let own = world.overrides().ensemble;
     let former_incarnations = vec![naming::incarnation("u2", 0)];
     let epoch = own.epoch.map(|epoch| epoch + 3);
     let adopted = server_list::with_hash(Ensemble { epoch, former_incarnations, ..own }).unwrap();
-    for cluster in ["m1", "m2", "m3"] {
-        world.report(cluster)["ensemble"] = json!(adopted);
-    }
-    (world, adopted)
+    follow(world, &adopted);
+    adopted
 }
 
-/// Each would take over the lists of the other one, under ever higher epochs.
-#[test]
-fn a_control_plane_whose_ensemble_another_one_has_adopted_changes_nothing() {
-    let (mut world, adopted) = returned();
-    let own = world.overrides().ensemble;
-    world.image("zoo:2");
+/// All agents follow a list.
+fn follow(world: &mut World, list: &Ensemble) {
+    for cluster in ["m1", "m2", "m3"] {
+        world.report(cluster)["ensemble"] = json!(list);
+    }
+}
+
+fn some_passes(world: &mut World) {
     (0..4).for_each(|_| drop(world.pass()));
-    assert_eq!((world.overrides().ensemble, world.images().contains("zoo:2")), (own, false));
+}
+
+/// Each would take over the lists of the other one, under ever higher epochs. Which of its objects are lost changes nothing.
+#[rstest]
+#[case::whole(|_: &mut World| ())]
+#[case::without_its_policy(|world: &mut World| world.observed.overrides = None)]
+#[case::with_an_annotation_of_its_own_adoption(annotate_own)]
+fn a_control_plane_whose_ensemble_another_one_has_adopted_changes_nothing(#[case] happens: fn(&mut World)) {
+    let mut world = World::done(&json!({}));
+    let adopted = adopted_elsewhere(&mut world);
+    happens(&mut world);
+    world.image("zoo:2");
+    let before = world.observed.clone();
+    some_passes(&mut world);
+    assert_eq!((&world.observed.overrides, &world.observed.template), (&before.overrides, &before.template));
+    assert_eq!(world.observed.policy, before.policy);
     assert_eq!(world.condition("Progressing"), "False NewerServerList");
     let message = world.message("Progressing");
-    assert!(message.contains("another control plane") && message.contains("mczk adopt zk"), "{message}");
-    // Its user decides for this control plane.
-    annotate(&mut world, ADOPT, &adopted.incarnation.unwrap());
-    (0..4).for_each(|_| drop(world.pass()));
-    assert!(world.overrides().ensemble.epoch > adopted.epoch, "{}", world.message("Progressing"));
-}
-
-/// Its user tidies the returned control plane up.
-#[test]
-fn the_end_of_an_object_whose_ensemble_another_control_plane_has_adopted_ends_no_server() {
-    let (mut world, _) = returned();
+    assert!(message.contains("Another control plane") && message.contains("mczk declare-over zk"), "{message}");
+    // Its user tidies it up: the living servers are not its own any more.
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
-    assert_eq!((plan.finalizer, &plan.overrides, plan.tombstone), (Finalizer::Remove, &ObjectWrite::Leave, None));
+    assert_eq!((plan.finalizer, &plan.overrides, &plan.tombstone), (Finalizer::Keep, &ObjectWrite::Leave, &None));
+    world.observed.object.metadata.deletion_timestamp = None;
+    world.observed.overrides.clone_from(&before.overrides);
+    // Its user decides for this control plane. The other one does not know what its lists name then.
+    annotate(&mut world, DECLARE_OVER, &naming::incarnation("u2", 0));
+    some_passes(&mut world);
+    let list = world.overrides().ensemble;
+    let is_new = |id: &String| !adopted.former_incarnations.contains(id) && *id != naming::incarnation("u2", 0);
+    assert!(list.epoch > adopted.epoch && list.former_incarnations.iter().any(is_new), "{list:?}");
 }
 
-/// The control plane that has adopted an ensemble takes over what the returned one has written meanwhile.
+/// As a control plane has it that has adopted its ensemble itself.
+fn annotate_own(world: &mut World) {
+    let own = world.overrides().ensemble.incarnation.unwrap();
+    annotate(world, ADOPT, &own);
+}
+
+/// The control plane that has adopted an ensemble takes over what the returned one has written meanwhile, also without its
+/// annotation. It stops if the user of that one continues the ensemble there.
 #[test]
 fn the_adopting_control_plane_keeps_the_ensemble() {
     let (mut world, former) = lost(&json!({}));
@@ -861,15 +881,22 @@ fn the_adopting_control_plane_keeps_the_ensemble() {
     world.settle();
     let adopted = world.overrides().ensemble;
     assert_eq!(world.condition("Ready"), "True Serving");
+    let newer = |more: i64, former: &[String]| {
+        let (epoch, former_incarnations) = (adopted.epoch.map(|epoch| epoch + more), former.to_vec());
+        server_list::with_hash(Ensemble { epoch, former_incarnations, ..adopted.clone() }).unwrap()
+    };
+    let here = &adopted.former_incarnations;
+    follow(&mut world, &newer(9, &[here.as_slice(), &["marked".to_owned()]].concat()));
+    some_passes(&mut world);
+    assert_eq!(
+        (world.overrides().ensemble, world.condition("Ready").as_str()),
+        (adopted.clone(), "False NewerServerList")
+    );
     world.observed.object.metadata.annotations.as_mut().unwrap().remove(ADOPT);
-    let epoch = adopted.epoch.map(|epoch| epoch + 5);
-    let returned = server_list::with_hash(Ensemble { epoch, former_incarnations: vec![], ..adopted.clone() }).unwrap();
-    for cluster in ["m1", "m2", "m3"] {
-        world.report(cluster)["ensemble"] = json!(returned);
-    }
+    follow(&mut world, &newer(5, &[]));
     world.settle();
     let list = world.overrides().ensemble;
-    assert!(list.epoch > epoch && list.former_incarnations == adopted.former_incarnations, "{list:?}");
+    assert!(list.epoch > newer(5, &[]).epoch && list.former_incarnations == *here, "{list:?}");
 }
 
 /// The copy is from before the incarnation that lives: agents follow another one, and by its list the one of the copy is over.

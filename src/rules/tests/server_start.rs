@@ -678,6 +678,11 @@ fn a_joiner_starts_with_the_living_voters_and_itself() {
     assert_eq!(start.decision, Decision::SeedAsObserver { servers: [vec![own], voters(2..=3)].concat() });
 }
 
+/// The volume of a server that has left the ensemble and joins it again under its id.
+fn without_listed_id() -> StoredServer {
+    StoredServer { dynamic: Some(configuration(7, 2..=3)), ..served(2..=3) }
+}
+
 /// `ZooKeeper` would copy the leader's data to the end of the volume, again and again.
 #[test]
 fn a_server_joins_only_with_room_for_the_data() {
@@ -686,12 +691,20 @@ fn a_server_joins_only_with_room_for_the_data() {
         let set_aside = set_aside.iter().map(|folder| (*folder).to_owned()).collect();
         decide(&StartInputs { set_aside, ..with_peers(new_volume(list(3)), peers(bytes)) }).decision
     };
-    for bytes in [None, Some(0), Some(1 << 30)] {
+    for bytes in [None, Some(0), Some(7 << 27)] {
         assert!(matches!(start(bytes, &[]), Decision::SeedAsObserver { .. }), "{bytes:?}");
     }
-    let Decision::Wait(why) = start(Some((1 << 30) + 1), &["aside-former-1-0"]) else { panic!("it starts") };
-    for part in ["1024 MiB free", "needs 1025 MiB", "template.storage.size", "aside-former-1-0"] {
+    // An eighth more is for the log.
+    let Decision::Wait(why) = start(Some(1 << 30), &["aside-former-1-0"]) else { panic!("it starts") };
+    for part in ["1024 MiB free", "needs 1152 MiB", "template.storage.size", "aside-former-1-0"] {
         assert!(why.contains(part), "{part}: {why}");
+    }
+    // A server that sets its data aside removes the oldest of three folders. One with data copies what it lacks of them.
+    let three = ["0", "1", "2"].map(|number| format!("aside-former-1-{number}")).to_vec();
+    for (stored, set_aside) in [(other_id(), three), (without_listed_id(), Vec::new())] {
+        let inputs = with_peers(used_volume(list(3), stored), peers(Some(1 << 40)));
+        let start = decide(&StartInputs { set_aside, ..inputs });
+        assert!(matches!(start.decision, Decision::SeedAsObserver { .. }), "{start:?}");
     }
     assert!(matches!(start(Some(1 << 31), &[]), Decision::Wait(why) if !why.contains("aside")));
 }

@@ -18,15 +18,13 @@ use mczk_rules::server::{
     dynamic_configuration::{self, ClientAddress},
     files::{Files, Held},
     paths::Paths,
-    start::StoredServer,
+    start::{MAX_SET_ASIDE, StoredServer},
     volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 use mczk_runtime::atomic_file::{if_found, read_json, sync_folder, write, write_json};
 
 /// Prefix of folders with data that was set aside.
 const SET_ASIDE: &str = "aside-";
-/// Copies of data that stay. Each is as large as a server's data.
-const MAX_SET_ASIDE: usize = 3;
 /// File with the newest server list that suspended this server.
 const SUSPENDED: &str = "suspended.json";
 

@@ -42,6 +42,8 @@ const SILENT: Duration = Duration::from_secs(120);
 pub(super) const HANGS: &str = "ZooKeeper hangs: it has answered nothing for two minutes, on no port";
 /// Interval of looks at the space on the volume and at the certificates.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
+/// Questions in a row that a port turns away before it counts as one that serves no client.
+const REFUSALS: u32 = 3;
 /// Interval of questions to a port that turns clients with TLS away. `ZooKeeper` logs a stack trace for each.
 const GREETING_INTERVAL: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
@@ -57,8 +59,10 @@ struct Watch<'a> {
     /// Time since which `ZooKeeper` has answered nothing.
     silent_since: Option<Instant>,
     generation: Generation,
-    /// Time of the last question to the port for clients with TLS that was answered.
+    /// Time of the last question to the port for clients with TLS that settled it.
     greeted: Option<Instant>,
+    /// Questions in a row that it has turned away.
+    turned_away: u32,
     /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
     /// The last logged refusal of a new client address.
@@ -78,6 +82,7 @@ impl Supervisor {
             silent_since: None,
             generation: Generation::default(),
             greeted: None,
+            turned_away: 0,
             looked: None,
             logged_refusal: None,
             logged_certificates: String::new(),
@@ -220,8 +225,13 @@ impl Watch<'_> {
         let Some(config) = config.filter(|_| is_open && is_due) else { return };
         let port = SocketAddr::new(self.server.options.paths.own_address(), SECURE_CLIENT_PORT);
         let Ok(turned_away) = tls_clients::turned_away(port).await else { return };
-        self.greeted = Some(Instant::now());
         let turned_away = turned_away.filter(|_| !zoo_cfg::limits_connections(&config.server.zoo_cfg));
+        // One connection may be lost for another reason.
+        self.turned_away = if turned_away.is_some() { self.turned_away + 1 } else { 0 };
+        if (1..REFUSALS).contains(&self.turned_away) {
+            return;
+        }
+        self.greeted = Some(Instant::now());
         if let Some(why) = &turned_away {
             error!(why, "the port for clients with TLS turns every client away");
         }

@@ -28,9 +28,8 @@ pub fn number(text: &str) -> String {
 /// Why mczk does not start the ZooKeeper of an image, by the names of its jars. An image whose jars name no version starts.
 #[must_use]
 pub fn refusal(jars: &[String]) -> Option<String> {
-    let version = |jar: &String| Some(number(jar.strip_prefix("zookeeper-")?.strip_suffix(".jar")?));
-    let versions: Vec<String> = jars.iter().filter_map(version).filter(|version| !version.is_empty()).collect();
-    let former = versions.iter().find(|version| {
+    let stems = || jars.iter().filter_map(|jar| jar.strip_prefix("zookeeper-")?.strip_suffix(".jar"));
+    let former = stems().map(number).find(|version| {
         let mut parts = version.split('.').map(str::parse::<u32>);
         matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST)
     });
@@ -40,11 +39,12 @@ pub fn refusal(jars: &[String]) -> Option<String> {
             "the image has ZooKeeper {former}, and mczk needs {major}.{minor} or later: change the image to {NEWEST} or later"
         ));
     }
-    // Without it ZooKeeper serves, and has no admin server. No agent would ever see it follow.
-    let has_server = versions.is_empty() || jars.iter().any(|jar| jar.starts_with("jetty-server"));
-    (!has_server).then(|| {
-        "the image has ZooKeeper without jetty-server-*.jar, which its admin server needs, and mczk asks that: keep all \
-         jars of the official image"
+    // Without it ZooKeeper serves, and has no admin server. No agent would ever see it follow. A jar with another name may hold
+    // everything.
+    let is_official = stems().any(|stem| !stem.is_empty() && number(stem) == stem);
+    (is_official && !jars.iter().any(|jar| jar.contains("jetty"))).then(|| {
+        "the image has ZooKeeper without the jars of Jetty, which its admin server needs, and mczk asks that: keep all jars \
+         of the official image"
             .to_owned()
     })
 }
@@ -79,8 +79,10 @@ mod tests {
         {
             assert_eq!(refused(&["zookeeper-jute-3.8.4.jar", "jetty-server-9.4.58.v20250814.jar", jar]), None);
         }
-        assert_eq!(refused(&["zookeeper.jar"]), None, "its jars may have other names");
-        let message = refused(&["zookeeper-3.9.5.jar", "jetty-http-9.4.58.jar"]).unwrap();
-        assert!(message.contains("without jetty-server-*.jar"), "{message}");
+        for jar in ["zookeeper.jar", "zookeeper-3.9.5-fat.jar", "zookeeper-jute-3.9.5.jar"] {
+            assert_eq!(refused(&[jar]), None, "it may hold everything");
+        }
+        let message = refused(&["zookeeper-3.9.5.jar", "netty-handler-4.1.jar"]).unwrap();
+        assert!(message.contains("without the jars of Jetty"), "{message}");
     }
 }

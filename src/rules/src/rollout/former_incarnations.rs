@@ -246,7 +246,7 @@ impl Known<'_> {
     /// Why the operator cannot take a reported server list over: a cluster of it is not selected, or, once all clusters have
     /// reported, no list names all its servers. No former incarnation is continued beside another one that lives.
     pub(in crate::rollout) fn cannot_continue(&self, selected: &[String], all_reported: bool) -> Option<Cause> {
-        if let Some(cause) = self.superseded().or_else(|| self.adopted_elsewhere()) {
+        if let Some(cause) = self.superseded() {
             return Some(cause);
         }
         if !self.takes_over_list() {
@@ -315,29 +315,42 @@ impl Known<'_> {
         })
     }
 
-    /// Why the operator changes nothing: another control plane continues this incarnation. Its lists name the incarnation in which
-    /// its object waited before. Otherwise each would take over the lists of the other one, for ever.
+    /// Why the operator changes nothing, not even at the end of the object: another control plane continues this incarnation.
+    /// Otherwise each would take over the lists of the other one, for ever, and a deletion here would stop the living servers.
     pub(in crate::rollout) fn adopted_elsewhere(&self) -> Option<Cause> {
-        let own = &self.incarnation.id;
-        let known = &self.overrides.ensemble;
-        let list = self.reported_list.as_ref().filter(|_| !known.servers.is_empty())?;
-        let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
-        let is_known = |id: &String| {
-            known.former_incarnations.contains(id) || self.ended.contains(id) || incarnation::is_of(uid, id)
-        };
-        let continues_here = self.former_incarnations.adopted == Some(own.as_str());
-        let waited = list.former_incarnations.iter().find(|id| !is_known(id)).filter(|_| !continues_here)?;
-        let name = &self.name;
+        let waited = self.foreign_incarnation(self.reported_list.as_ref().filter(|_| !self.is_adopting())?)?;
+        let (name, own) = (&self.name, &self.incarnation.id);
         Some(Cause {
             reason: Reason::NewerServerList,
             message: format!(
-                "By the server list that agents follow, another control plane has adopted this ensemble: there its object had \
-                 incarnation {waited}. The operator changes nothing here, and a deletion of this object ends no server. Stop \
-                 Karmada's controllers in one of both control planes, and let no cluster leave: Karmada would delete its volumes \
-                 (docs/how-to/backup.md). To continue the ensemble in this one, run `mczk adopt {name} {own}`. \
-                 If you only declared {waited} over before a restore, run `mczk declare-over {name} {waited}`"
+                "Another control plane continues incarnation {own}: the server list that agents follow names {waited}, which this \
+                 one does not know. The operator changes nothing here, and a deletion of this object ends no server. Stop Karmada's \
+                 controllers in one of both control planes, and let no cluster leave: Karmada would delete its volumes \
+                 (docs/how-to/backup.md). To continue the ensemble here, or if this object had declared {waited} over before a \
+                 restore, run `mczk declare-over {name} {waited}`"
             ),
         })
+    }
+
+    /// An incarnation that a list names as former, and that this object has neither begun nor declared over: the object of another
+    /// control plane waited in it before its adoption.
+    fn foreign_incarnation<'l>(&self, list: &'l Ensemble) -> Option<&'l String> {
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
+        let known = &self.overrides.ensemble.former_incarnations;
+        let is_known = |id: &String| known.contains(id) || self.ended.contains(id) || incarnation::is_of(uid, id);
+        list.former_incarnations.iter().find(|id| !is_known(id))
+    }
+
+    /// What marks the lists of this control plane, once its user continues an ensemble here that another one had adopted: an
+    /// incarnation of this object that has never begun. That one stops when it sees it.
+    pub(in crate::rollout) fn mark_of_return(&self, list: &Ensemble) -> Option<String> {
+        let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
+        let known = &self.overrides.ensemble.former_incarnations;
+        let is_foreign = |id: &&String| {
+            self.former_incarnations.over.contains(id.as_str()) && !known.contains(id) && !incarnation::is_of(uid, id)
+        };
+        list.former_incarnations.iter().find(is_foreign)?;
+        incarnation::unused(uid, |id| *id == self.incarnation.id || list.former_incarnations.contains(id))
     }
 
     /// Why an ensemble whose control plane was restored from an older copy waits for these clusters.

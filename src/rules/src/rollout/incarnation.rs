@@ -55,6 +55,12 @@ pub(crate) fn is_of(uid: &str, id: &str) -> bool {
     (0..MOST_INCARNATIONS).any(|number| incarnation(uid, number) == id)
 }
 
+/// The first incarnation of an object that is not used.
+#[must_use]
+pub(crate) fn unused(uid: &str, is_used: impl Fn(&String) -> bool) -> Option<String> {
+    (0..MOST_INCARNATIONS).map(|number| incarnation(uid, number)).find(|id| !is_used(id))
+}
+
 /// The incarnations before and after one, whose objects the operator may have to create or remove.
 #[must_use]
 pub(crate) fn neighbours(uid: &str, id: &str) -> Vec<String> {

@@ -15,6 +15,9 @@ use mczk_api::{
     zookeeper::{Ensemble, EnsemblePhase, Role, Server},
 };
 
+/// Folders with data that was set aside which stay on a volume. Each is as large as a server's data.
+pub const MAX_SET_ASIDE: usize = 3;
+
 /// Place of a server in the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodIdentity {
@@ -519,7 +522,8 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
     if servers.is_empty() {
         return Start::wait("the ensemble's configuration names no other voter", id);
     }
-    if let Some(why) = lacks_room(inputs) {
+    // A server with data copies what it lacks of them.
+    if let Some(why) = lacks_room(inputs, foreign).filter(|_| !own.is_some_and(|own| own.data)) {
         return Start::wait(why, id);
     }
     let role = if broken!(JoinAsVoter) { Role::Voter } else { Role::Observer };
@@ -529,9 +533,14 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
 }
 
 /// Why the volume cannot take a copy of the leader's data. `ZooKeeper` would copy them again and again, each time to a full volume.
-fn lacks_room(inputs: &StartInputs) -> Option<String> {
+/// An eighth more is for the log. Before the server sets its data aside, the oldest folder may have to go, which makes room.
+fn lacks_room(inputs: &StartInputs, sets_aside: bool) -> Option<String> {
     const MIB: u64 = 1 << 20;
-    let needed = u64::try_from(inputs.peers.snapshot_bytes?).ok()?;
+    let bytes = u64::try_from(inputs.peers.snapshot_bytes?).ok()?;
+    let needed = bytes.saturating_add(bytes / 8);
+    if sets_aside && inputs.set_aside.len() >= MAX_SET_ASIDE {
+        return None;
+    }
     let available = Some(inputs.available).filter(|available| *available < needed)?;
     let set_aside = match inputs.set_aside.as_slice() {
         [] => String::new(),

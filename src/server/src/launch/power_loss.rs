@@ -552,7 +552,10 @@ async fn a_server_asks_for_its_first_start_when_it_could_start() {
         let machine = Machine::new(&folder.0, folder.create("volume"), &bootstrap(), true);
         machine.configure(&with);
         fs::write(folder.0.join("hosts"), hosts).unwrap();
-        fs::write(folder.create("home").join(jar), "").unwrap();
+        let home = folder.create("home");
+        for jar in [jar, "jetty-server-9.4.58.jar"] {
+            fs::write(home.join(jar), "").unwrap();
+        }
         machine.asks().await
     };
     let (hosts, jar) = ("127.0.0.1 s1.test\n", "zookeeper-3.9.5.jar");

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     agent::decide::{
+        drain::Drain,
         fixtures::{self, observation, report},
         local_server::LocalServer,
         observation::{Claim, RefusedChange, RefusedDeletion, ServerSet},
@@ -643,6 +644,11 @@ fn a_server_that_turns_clients_away_is_the_last_one_of_its_change() {
     let step = cluster.reconcile().restart;
     assert!(matches!(&step, RestartStep::Wait(why) if why.contains("turns away")), "{step:?}");
     assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
+    // A drain goes on meanwhile.
+    cluster.observation.servers[1].1.drain = Some(Drain { node: "n1".into(), stays: None });
+    cluster.observation.servers[1].1.revision = "r2".into();
+    let step = cluster.reconcile().restart;
+    assert!(matches!(&step, RestartStep::RestartServing { server: 2, .. }), "{step:?}");
     // The correction restarts it, under the lock.
     cluster.assign(2, "r3");
     cluster.observation.sets[0].revision = Some("r3".into());

@@ -89,9 +89,15 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
 
     let without_objects = |steps: Steps| {
         let Overrides { ensemble, cluster_specs, .. } = known.overrides.clone();
-        let next = NextState { records: known.records.clone(), ensemble, cluster_specs, ..NextState::default() };
+        let (records, quorum) = (known.records.clone(), known.quorum.clone());
+        let next = NextState { records, ensemble, cluster_specs, quorum, ..NextState::default() };
         Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
     };
+
+    if let Some(adopted) = known.adopted_elsewhere() {
+        steps.add(PlanStep::FormerIncarnations, StepReport::Needs(adopted));
+        return Ok(without_objects(steps.with_record(&known.records)));
+    }
 
     let bootstrap = rebootstrap_step::decide(known)?;
     let choice = choose_clusters::choose_clusters(known, bootstrap.template_may_change)?;

@@ -89,10 +89,11 @@ impl Known<'_> {
         let reported = reported_lists(&self.incarnation.id, &self.reports).filter_map(|list| list.highest_id);
         let in_status = self.status_ensemble().and_then(|status| status.highest_id);
         let known = reported.chain(in_status).chain(self.overrides.ensemble.highest_id);
+        let mark = self.mark_of_return(&list);
         let mut former_incarnations = list.former_incarnations;
         // A list of a control plane from which this one has adopted the ensemble lacks them.
         former_incarnations.extend(self.overrides.ensemble.former_incarnations.iter().cloned());
-        former_incarnations.extend(self.before_adoption());
+        former_incarnations.extend(self.before_adoption().into_iter().chain(mark));
         former_incarnations.sort();
         former_incarnations.dedup();
         Ensemble { highest_id: known.max().max(list.highest_id), former_incarnations, ..list }

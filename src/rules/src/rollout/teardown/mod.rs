@@ -47,9 +47,9 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
         // `kubectl delete --cascade=orphan` keeps all objects as they are.
         return Ok(Decision::finalizer(Steps::default(), Finalizer::Remove));
     }
-    if known.adopted_elsewhere().is_some() {
-        // Karmada keeps the objects in the member clusters: the policy preserves them.
-        return Ok(Decision::finalizer(Steps::default(), Finalizer::Remove));
+    if let Some(adopted) = known.adopted_elsewhere() {
+        steps.add(PlanStep::FormerIncarnations, StepReport::Needs(adopted.clone()));
+        return Ok(Decision::without_objects(steps, NextStatus::Deleting(adopted)));
     }
     if let Some(conflict) = foreign_object(known, ending) {
         steps.add(PlanStep::Names, StepReport::Needs(conflict.clone()));

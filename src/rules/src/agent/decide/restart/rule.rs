@@ -100,7 +100,11 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
         inputs.pods_that_stay.contains_key(server.pod.as_str())
             || may_serve(inputs, server) && cannot_leave(server).is_some()
     };
-    let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
+    // Drains and volumes do not wait for it.
+    let turns_away =
+        inputs.servers.iter().find(|server| server.revision == inputs.revision && server.turns_away().is_some());
+    let may_change = |server: &&LocalServer| turns_away.is_none() || server.revision == inputs.revision;
+    let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating).filter(may_change);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
     // Servers that have not even started come first.
     candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
@@ -120,7 +124,9 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
                 let kept = || inputs.pods_that_stay.get(server.pod.as_str()).map(|why| (*why).to_owned());
                 RestartStep::Wait(stays_because(server, &cannot_leave(server).or_else(kept).unwrap_or_default()))
             }
-            None => RestartStep::Nothing,
+            None => turns_away.map_or(RestartStep::Nothing, |server| {
+                RestartStep::Wait(format!("{} turns away every client with TLS", server.pod))
+            }),
         },
         Some(server) => match may_stop(inputs, server) {
             Err(why) => RestartStep::Wait(waits(server, &why)),
@@ -167,7 +173,7 @@ fn stays_because(server: &LocalServer, why: &str) -> String {
     format!("{} is not restarted: {why}{}", server.pod, doubt.unwrap_or_default())
 }
 
-/// What keeps every restart waiting: a server of this cluster that stops or starts, or that turns clients away since it started.
+/// What keeps every restart waiting: a server of this cluster that stops or starts.
 fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if broken!(TwoAtOnce) {
         return None;
@@ -181,10 +187,6 @@ fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if let Some(server) = inputs.servers.iter().find(starting) {
         let starts = || format!("{} is being started", server.pod);
         return Some(server.doubt().map_or_else(starts, |doubt| format!("Waiting for {}: {doubt}", server.pod)));
-    }
-    let is_current = |server: &&LocalServer| !server.outdated(inputs.revision);
-    if let Some(server) = inputs.servers.iter().filter(is_current).find(|server| server.turns_away().is_some()) {
-        return Some(format!("{} turns away every client with TLS", server.pod));
     }
     (inputs.servers.len() < inputs.expected_servers).then(|| "Pods are being created".to_owned())
 }
