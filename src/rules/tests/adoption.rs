@@ -840,25 +840,25 @@ fn some_passes(world: &mut World) {
 #[case::whole(|_: &mut World| ())]
 #[case::without_its_policy(|world: &mut World| world.observed.overrides = None)]
 #[case::with_an_annotation_of_its_own_adoption(annotate_own)]
+#[case::with_both(|world: &mut World| { annotate_own(world); world.observed.overrides = None; })]
 fn a_control_plane_whose_ensemble_another_one_has_adopted_changes_nothing(#[case] happens: fn(&mut World)) {
     let mut world = World::done(&json!({}));
     let adopted = adopted_elsewhere(&mut world);
+    let specs = world.observed.object.status.clone().unwrap().clusters;
     happens(&mut world);
     world.image("zoo:2");
     let before = world.observed.clone();
     some_passes(&mut world);
     assert_eq!((&world.observed.overrides, &world.observed.template), (&before.overrides, &before.template));
-    assert_eq!(world.observed.policy, before.policy);
+    assert_eq!(
+        (&world.observed.policy, &world.observed.object.status.as_ref().unwrap().clusters),
+        (&before.policy, &specs)
+    );
     assert_eq!(world.condition("Progressing"), "False NewerServerList");
     let message = world.message("Progressing");
     assert!(message.contains("Another control plane") && message.contains("mczk declare-over zk"), "{message}");
-    // Its user tidies it up: the living servers are not its own any more.
-    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
-    let plan = world.plan();
-    assert_eq!((plan.finalizer, &plan.overrides, &plan.tombstone), (Finalizer::Keep, &ObjectWrite::Leave, &None));
-    world.observed.object.metadata.deletion_timestamp = None;
-    world.observed.overrides.clone_from(&before.overrides);
     // Its user decides for this control plane. The other one does not know what its lists name then.
+    annotate_own(&mut world);
     annotate(&mut world, DECLARE_OVER, &naming::incarnation("u2", 0));
     some_passes(&mut world);
     let list = world.overrides().ensemble;
@@ -866,9 +866,43 @@ fn a_control_plane_whose_ensemble_another_one_has_adopted_changes_nothing(#[case
     assert!(list.epoch > adopted.epoch && list.former_incarnations.iter().any(is_new), "{list:?}");
 }
 
+/// Its user tidies it up. The living servers are not its own any more, also if the user then declares anything over.
+#[rstest]
+#[case::whole(|_: &mut World| ())]
+#[case::without_its_policy(|world: &mut World| world.observed.overrides = None)]
+#[case::with_an_annotation_of_its_own_adoption(annotate_own)]
+#[case::declared_over_since(|world: &mut World| annotate(world, DECLARE_OVER, &naming::incarnation("u2", 0)))]
+fn the_end_of_an_object_whose_ensemble_another_control_plane_has_adopted_ends_no_server(
+    #[case] happens: fn(&mut World),
+) {
+    let mut world = World::done(&json!({}));
+    adopted_elsewhere(&mut world);
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    happens(&mut world);
+    let plan = world.plan();
+    assert_eq!((plan.finalizer, &plan.overrides, &plan.tombstone), (Finalizer::Keep, &ObjectWrite::Leave, &None));
+    world.write(&plan);
+    let message = world.message("Progressing");
+    assert!(message.contains("ends no server") && !message.contains("declare-over"), "{message}");
+}
+
+/// It lost its OverridePolicy alone: agents follow the last list that it wrote.
+#[test]
+fn a_control_plane_knows_its_own_list_by_its_status() {
+    let mut world = World::done(&json!({}));
+    annotate(&mut world, DECLARE_OVER, "abc123");
+    world.settle();
+    let list = world.overrides().ensemble;
+    assert_eq!(list.former_incarnations, ["abc123"]);
+    world.observed.object.metadata.annotations.as_mut().unwrap().remove(DECLARE_OVER);
+    world.observed.overrides = None;
+    world.settle();
+    assert_eq!(world.condition("Ready"), "True Serving", "{}", world.message("Progressing"));
+}
+
 /// As a control plane has it that has adopted its ensemble itself.
 fn annotate_own(world: &mut World) {
-    let own = world.overrides().ensemble.incarnation.unwrap();
+    let own = world.observed.object.status.clone().unwrap().ensemble.unwrap().incarnation;
     annotate(world, ADOPT, &own);
 }
 

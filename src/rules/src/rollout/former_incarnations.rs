@@ -318,26 +318,42 @@ impl Known<'_> {
     /// Why the operator changes nothing, not even at the end of the object: another control plane continues this incarnation.
     /// Otherwise each would take over the lists of the other one, for ever, and a deletion here would stop the living servers.
     pub(in crate::rollout) fn adopted_elsewhere(&self) -> Option<Cause> {
-        let waited = self.foreign_incarnation(self.reported_list.as_ref().filter(|_| !self.is_adopting())?)?;
+        let waited = self.foreign_incarnation()?;
         let (name, own) = (&self.name, &self.incarnation.id);
+        let remedy = if self.ending.is_some() {
+            "This deletion ends no server, and waits. To let the object go alone, stop Karmada's controllers in this control plane, \
+             and remove the object's finalizers"
+                .to_owned()
+        } else {
+            format!(
+                "The operator changes nothing here. Stop Karmada's controllers in one of both control planes. To continue the \
+                 ensemble in this one, or if this object had declared {waited} over before a restore, run `mczk adopt {name} {own}` \
+                 and `mczk declare-over {name} {waited}`: {waited} has no servers"
+            )
+        };
         Some(Cause {
             reason: Reason::NewerServerList,
             message: format!(
                 "Another control plane continues incarnation {own}: the server list that agents follow names {waited}, which this \
-                 one does not know. The operator changes nothing here, and a deletion of this object ends no server. Stop Karmada's \
-                 controllers in one of both control planes, and let no cluster leave: Karmada would delete its volumes \
-                 (docs/how-to/backup.md). To continue the ensemble here, or if this object had declared {waited} over before a \
-                 restore, run `mczk declare-over {name} {waited}`"
+                 one does not know. {remedy}. Let no cluster leave: Karmada would delete its volumes (docs/how-to/backup.md)"
             ),
         })
     }
 
-    /// An incarnation that a list names as former, and that this object has neither begun nor declared over: the object of another
-    /// control plane waited in it before its adoption.
-    fn foreign_incarnation<'l>(&self, list: &'l Ensemble) -> Option<&'l String> {
+    /// An incarnation that the reported list names as former, and that this object has neither begun nor declared over: the object
+    /// of another control plane waited in it before its adoption. The list is another one than the last that this operator wrote.
+    ///
+    /// What a user declares over once the object is being deleted does not count: the deletion would end living servers.
+    fn foreign_incarnation(&self) -> Option<&String> {
+        let list = self.reported_list.as_ref().filter(|_| !self.is_adopting() || self.incarnation.recorded)?;
+        let in_status = self.status_ensemble().and_then(|status| status.hash.as_ref());
+        if list.hash.is_some() && [in_status, self.overrides.ensemble.hash.as_ref()].contains(&list.hash.as_ref()) {
+            return None;
+        }
         let uid = self.object.metadata.uid.as_deref().unwrap_or_default();
+        let ended = if self.ending.is_some() { self.tombstones } else { &self.ended };
         let known = &self.overrides.ensemble.former_incarnations;
-        let is_known = |id: &String| known.contains(id) || self.ended.contains(id) || incarnation::is_of(uid, id);
+        let is_known = |id: &String| known.contains(id) || ended.contains(id) || incarnation::is_of(uid, id);
         list.former_incarnations.iter().find(|id| !is_known(id))
     }
 

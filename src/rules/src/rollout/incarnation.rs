@@ -55,10 +55,10 @@ pub(crate) fn is_of(uid: &str, id: &str) -> bool {
     (0..MOST_INCARNATIONS).any(|number| incarnation(uid, number) == id)
 }
 
-/// The first incarnation of an object that is not used.
+/// An incarnation of an object that is not used, and will not begin.
 #[must_use]
 pub(crate) fn unused(uid: &str, is_used: impl Fn(&String) -> bool) -> Option<String> {
-    (0..MOST_INCARNATIONS).map(|number| incarnation(uid, number)).find(|id| !is_used(id))
+    (0..MOST_INCARNATIONS).rev().map(|number| incarnation(uid, number)).find(|id| !is_used(id))
 }
 
 /// The incarnations before and after one, whose objects the operator may have to create or remove.

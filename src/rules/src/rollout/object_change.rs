@@ -17,6 +17,7 @@ use mczk_api::{
         naming::{binding_name, policy_name},
     },
     karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
+    zookeeper::ZooKeeperSpec,
 };
 
 /// A write of one object.
@@ -54,7 +55,7 @@ pub fn change<T: Serialize>(
 
 /// The part of an object that the control plane stores otherwise than the operator wrote it, if Karmada or agents act by that
 /// part: what rests on it cannot go on. Other parts may differ: a webhook that labels everything does no harm, and a newer
-/// definition has more defaults. Only in a placement a further field may move voters.
+/// definition of `ZooKeeper` has defaults that this version does not know.
 ///
 /// # Errors
 /// As [`change`].
@@ -64,28 +65,16 @@ pub fn altered_part<T: Serialize>(
     stored: &Value,
 ) -> serde_json::Result<Option<&'static str>> {
     let Some(ObjectChange::Update(again)) = change(desired, Some(stored))? else { return Ok(None) };
-    let (part, may_have_more) = match kind {
-        "PropagationPolicy" => ("/spec/placement", false),
-        "OverridePolicy" => ("/spec/overrideRules", true),
-        _ => ("/spec", true),
+    let part = match kind {
+        "PropagationPolicy" => "/spec/placement",
+        "OverridePolicy" => "/spec/overrideRules",
+        "ZooKeeper" => "/spec",
+        _ => return Ok(None),
     };
     let (stored, wanted) = (stored.pointer(part), again.pointer(part));
-    let is_kept = if may_have_more { holds(stored, wanted) } else { is_same(stored, wanted) };
+    let understood = |spec: Option<&Value>| spec.and_then(|spec| ZooKeeperSpec::deserialize(spec).ok());
+    let is_kept = if kind == "ZooKeeper" { understood(stored) == understood(wanted) } else { is_same(stored, wanted) };
     Ok((!is_kept).then_some(part.trim_start_matches('/')))
-}
-
-/// True if a value has everything that the operator wrote.
-fn holds(stored: Option<&Value>, wanted: Option<&Value>) -> bool {
-    match (stored, wanted) {
-        (Some(Value::Object(stored)), Some(Value::Object(wanted))) => {
-            wanted.iter().all(|(key, value)| holds(stored.get(key), Some(value)))
-        }
-        (Some(Value::Array(stored)), Some(Value::Array(wanted))) => {
-            stored.len() == wanted.len()
-                && stored.iter().zip(wanted).all(|(stored, wanted)| holds(Some(stored), Some(wanted)))
-        }
-        (stored, wanted) => is_same(stored, wanted),
-    }
 }
 
 /// True if the binding has to get Karmada's deletion protection, or to lose it.

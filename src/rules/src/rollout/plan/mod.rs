@@ -89,14 +89,13 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
 
     let without_objects = |steps: Steps| {
         let Overrides { ensemble, cluster_specs, .. } = known.overrides.clone();
-        let (records, quorum) = (known.records.clone(), known.quorum.clone());
-        let next = NextState { records, ensemble, cluster_specs, quorum, ..NextState::default() };
+        let next = NextState { records: known.records.clone(), ensemble, cluster_specs, ..NextState::default() };
         Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
     };
 
     if let Some(adopted) = known.adopted_elsewhere() {
         steps.add(PlanStep::FormerIncarnations, StepReport::Needs(adopted));
-        return Ok(without_objects(steps.with_record(&known.records)));
+        return Ok(Decision::without_objects(steps.with_record(&known.records), NextStatus::Undecided));
     }
 
     let bootstrap = rebootstrap_step::decide(known)?;
