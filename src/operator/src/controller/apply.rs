@@ -254,8 +254,10 @@ impl Owned<'_> {
         let own = self.observed.object.name_any();
         // A tombstone must not wait for a webhook.
         let is_acted_on = name == own || name == policy_name(&own);
-        let altered = altered_part(kind, desired, &stored).during(|| format!("serializing {kind}"))?;
-        if let Some(part) = altered.filter(|_| is_acted_on) {
+        if altered
+            && is_acted_on
+            && let Some(part) = altered_part(kind, desired, &stored).during(|| format!("serializing {kind}"))?
+        {
             return Err(altered_at_once(kind, &name, part));
         }
         if written.metadata.resource_version == next.metadata.resource_version {
@@ -429,7 +431,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controller::{Metrics, Options},
+        controller::{Metrics, Options, tests::alone},
         fixtures::{multi_cluster_zookeeper, zookeeper},
     };
     use mczk_api::{contract::certificate_names::Holds, karmada::policy::PropagationPolicy};
@@ -491,20 +493,9 @@ mod tests {
         binding.metadata.resource_version = Some("7".to_owned());
         binding.spec.resource.uid = Some("u".to_owned());
         Observed {
-            object: multi_cluster_zookeeper(json!({})),
             template: Some(zookeeper(json!({ "metadata": { "resourceVersion": "6" } }))),
-            policy: None,
-            overrides: None,
-            services: BTreeMap::new(),
             binding: Some(binding),
-            works: Vec::new(),
-            clusters: Vec::new(),
-            certificates: Vec::new(),
-            tombstones: BTreeSet::new(),
-            server_image: String::new(),
-            asked: None,
-            term: None,
-            failure: None,
+            ..alone(multi_cluster_zookeeper(json!({})))
         }
     }
 

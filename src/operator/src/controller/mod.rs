@@ -308,8 +308,28 @@ mod tests {
 
     use super::*;
     use crate::fixtures::multi_cluster_zookeeper;
-    use mczk_api::contract::labels::OPERATOR_FINALIZER;
+    use mczk_api::{MultiClusterZooKeeper, contract::labels::OPERATOR_FINALIZER};
     use mczk_runtime::failure::During as _;
+
+    /// An object around which there is nothing yet.
+    pub(super) fn alone(object: MultiClusterZooKeeper) -> Observed {
+        Observed {
+            object,
+            template: None,
+            policy: None,
+            overrides: None,
+            services: BTreeMap::new(),
+            binding: None,
+            works: Vec::new(),
+            clusters: Vec::new(),
+            certificates: Vec::new(),
+            tombstones: BTreeSet::new(),
+            server_image: String::new(),
+            asked: None,
+            term: None,
+            failure: None,
+        }
+    }
 
     /// An API server that refuses a whole status, and the bodies of all writes that it got.
     fn context() -> (Context, Arc<Mutex<Vec<String>>>) {
@@ -362,22 +382,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_status_stands_in_its_conditions_and_ends_the_pass() {
         let (context, writes) = context();
-        let observed = Observed {
-            object: multi_cluster_zookeeper(json!({ "metadata": { "finalizers": [OPERATOR_FINALIZER] } })),
-            template: None,
-            policy: None,
-            overrides: None,
-            services: BTreeMap::new(),
-            binding: None,
-            works: Vec::new(),
-            clusters: Vec::new(),
-            certificates: Vec::new(),
-            tombstones: BTreeSet::new(),
-            server_image: String::new(),
-            asked: None,
-            term: None,
-            failure: None,
-        };
+        let observed = alone(multi_cluster_zookeeper(json!({ "metadata": { "finalizers": [OPERATOR_FINALIZER] } })));
         let key = ("n".to_owned(), "zk".to_owned());
         let outcome = ReadOutcome::Observed(Box::new(observed));
         assert!(decide_and_apply(outcome, &key, None, &context).await.is_err());

@@ -161,7 +161,7 @@ impl Servers {
         self.0.iter().map(Arc::as_ref)
     }
 
-    /// The servers of which `changes` is true.
+    /// The servers that `changes` selects.
     pub fn filter_mut(&mut self, changes: impl Fn(usize, &Server) -> bool) -> impl Iterator<Item = &mut Server> {
         let all = self.0.iter_mut().enumerate();
         all.filter(move |(number, server)| changes(*number, server)).map(|(_, server)| Arc::make_mut(server))
