@@ -52,7 +52,11 @@ use super::{
     validation = Rule::new("self.replicas + (has(self.observers) ? self.observers.map(o, o.count).sum() : 0) <= 254")
         .message("replicas and observers together can be at most 254: ZooKeeper's server ids are 1 to 254"),
     validation = Rule::new("has(self.network) == has(oldSelf.network) || (has(self.network) && self.network.mode == 'MCS' && !has(self.network.clusterIds) && !has(self.network.clusterDomain))")
-        .message("network cannot be added or removed: it determines the names of servers. Later you can add it in mode MCS, without clusterIds and clusterDomain")
+        .message("network cannot be added or removed: it determines the names of servers. Later you can add it in mode MCS, without clusterIds and clusterDomain"),
+    validation = Rule::new("!has(self.failover) || !has(self.failover.spares) || !has(self.placement) || !has(self.placement.clusterAffinity) || !has(self.placement.clusterAffinity.clusterNames) || !self.failover.spares.exists(spare, spare in self.placement.clusterAffinity.clusterNames)")
+        .message("failover.spares names a cluster of placement.clusterAffinity.clusterNames: a spare holds no voters of its own. Remove it from one of the two"),
+    validation = Rule::new("!has(self.failover) || !has(self.failover.spares) || !has(self.network) || !has(self.network.importClusters) || !self.failover.spares.exists(spare, spare in self.network.importClusters)")
+        .message("failover.spares names a cluster of network.importClusters, which holds no servers: remove it from one of the two")
 )]
 pub struct MultiClusterZooKeeperSpec {
     /// Number of voters: in total with a Divided placement, in each selected cluster with a Duplicated one. Prefer an
@@ -83,6 +87,10 @@ pub struct MultiClusterZooKeeperSpec {
     /// Order and pace of rollouts over the clusters. A change of any field restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
+    /// What happens when servers are lost, and where voters may move. Defaults to nothing. A change of any field restarts no
+    /// server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Failover>,
     /// Differences of single clusters. Defaults to none. A change restarts the servers of those clusters, but one of
     /// `storageClassName` alone restarts none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,6 +114,35 @@ pub struct Observers {
     /// Number of observers. A change changes membership but not the quorum.
     #[schemars(range(min = 1, max = 99))]
     pub count: i32,
+}
+
+/// What happens when servers are lost, and where voters may move. A change of any field restarts no server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("(!has(self.moveAfterSeconds) && !has(self.moveBackAfterSeconds)) || (has(self.spares) && size(self.spares) > 0)")
+    .message("moveAfterSeconds and moveBackAfterSeconds need spares: name the clusters that may hold the voters"))]
+pub struct Failover {
+    /// Seconds after which voters that do not follow lose their votes, if fewer make a majority without all of them. Each
+    /// gets its vote back, with its id and its volume, once it follows. Defaults to never. A change restarts no server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86400))]
+    pub demote_after_seconds: Option<i32>,
+    /// Clusters that may hold the voters of another one, in order of preference. `placement` selects none of them. Defaults to
+    /// none. A change moves no voter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub spares: Vec<String>,
+    /// Seconds for which Karmada does not reach a cluster, and none of its voters follows, before its voters move to a spare.
+    /// Defaults to never: then only the annotation `mczk.io/failover` moves voters. A change restarts no server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86400))]
+    pub move_after_seconds: Option<i32>,
+    /// Seconds for which a cluster whose voters are at a spare must be Ready before they move back. Defaults to never: then only
+    /// the annotation `mczk.io/failover` moves them back. A change restarts no server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86400))]
+    pub move_back_after_seconds: Option<i32>,
 }
 
 /// Order and pace of rollouts over the clusters. A change of any field restarts no server.
@@ -210,7 +247,7 @@ pub struct MultiClusterZooKeeperStatus {
     /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion`, `UntestedVersion`, `Paused` and
+    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `FailedOver`, `Scheduled`, `UnsafeVersion`, `UntestedVersion`, `Paused` and
     /// `CertificatesExpire`. All are present from the first reconcile on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -340,6 +377,14 @@ pub struct ClusterStatus {
     /// True once the cluster has reported the operator's own object. From then on Karmada may overwrite that object.
     #[serde(default)]
     pub reported: bool,
+    /// The spare that holds the voters of this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 48))]
+    pub moved_to: Option<String>,
+    /// Time since which Karmada has not reached the cluster, and none of its voters has followed. `failover.moveAfterSeconds`
+    /// starts here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_since: Option<Time>,
     /// What the cluster waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
@@ -368,10 +413,14 @@ pub struct EnsembleStatus {
     /// True once a quorum has formed. Until then the server list is frozen.
     #[serde(default)]
     pub formed: bool,
-    /// Ids of the voters in ZooKeeper's own configuration, as a quorum reported it.
+    /// Ids of the voters in ZooKeeper's own configuration, as a quorum reported it last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voters: Vec<i32>,
+    /// Ids of listed voters that have lost their vote because they do not follow. Each gets it again once it follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub demoted: Vec<i32>,
     /// Leader of the ensemble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<LeaderStatus>,

@@ -66,6 +66,8 @@ mutations! {
         BeginWithoutQuorum,
         /// S4: a new server gets an id that another server had.
         ReuseIds,
+        /// S4: a place that is listed again gets another id although its server still votes.
+        ForgetLeaving,
         /// S4: after the policy is lost, ids are allocated before every known cluster has reported.
         AllocateBeforeReports,
         /// S5: the server list changes before a quorum has formed.
@@ -279,6 +281,47 @@ mutations! {
         /// S14: the volumes of an incarnation that a user declares over are deleted if the new object says so.
         ReclaimDeclared,
     }
+    /// Variants of the rules by which listed voters lose their votes (S15, S16), in `agent::decide::missing`, `membership`, `restart` and
+    /// `server::permitted_step`.
+    DEMOTION {
+        /// S15: the time of a voter that the agent has seen again goes on.
+        DemoteWhatFollows,
+        /// S15: a voter that only the agent misses loses its vote.
+        IgnoreLeadersCount,
+        /// S15: a time goes on although agent and leader have disagreed for long.
+        KeepTimer,
+        /// S15: the server that the restart lock names loses its vote.
+        DemoteLocked,
+        /// S16: a missing voter loses its vote although as many voters make a majority without it.
+        DemoteWithoutGain,
+        /// S15: the control port does not ask how long its own server has missed voters.
+        PermitUnmeasured,
+        /// S15: the control port does not ask the server that would lose its vote.
+        PermitFollower,
+        /// S15, S16: the control port takes a vote although no voter is missing, or although fewer votes gain nothing.
+        PermitMore,
+        /// S15: the restart lock is released although its server has lost its vote while it was down.
+        ReleaseDemoted,
+    }
+    /// Variants of `rollout::failover`: where the voters of a cluster are.
+    FAILOVER {
+        /// Voters move although they follow: Karmada does not reach their cluster.
+        MoveOnNotReady,
+        /// A second cluster gets another place before the server list names the first one.
+        MoveTwo,
+        /// The server list follows a move that nobody asked for without a second look at the voters.
+        MoveBlind,
+        /// A move divides the voters of all clusters again.
+        DivideAgain,
+        /// The operator forgets which spare holds whose voters.
+        ForgetMoved,
+        /// The annotation of a user does not count.
+        IgnoreRequest,
+        /// Voters move although the user has paused the rollout.
+        IgnorePause,
+        /// The annotation of a restored control plane is carried out a second time.
+        RepeatRequest,
+    }
     /// Variants of `server::permitted_step`.
     PERMITTED_STEP {
         /// The control port takes a step that the server list does not ask for.
@@ -298,6 +341,8 @@ mutations! {
         LateWithoutVote,
         /// A server whose volume is lost starts again under its id.
         IgnoreLost,
+        /// An id that voted gets a vote again although its volume is lost.
+        RelistLost,
         /// A joiner starts with a vote.
         JoinAsVoter,
         /// A joiner lists the other joiners too.

@@ -20,7 +20,7 @@ pub(super) const KEYS_MESSAGE: &str =
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerTemplate {
-    /// Image of ZooKeeper 3.9.5 or later, with the layout of the official image. A change restarts servers.
+    /// Image of ZooKeeper 3.9, with the layout of the official image. Use a tested version. A change restarts servers.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^\S+$"))]
     pub image: String,
     /// Time at which the kubelet pulls the image. Defaults to `Always` for the tag `latest`, and to `IfNotPresent` for
@@ -40,7 +40,7 @@ pub struct ServerTemplate {
     /// `1Gi`; `{}` sets none. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Data volume of a server. The size can change; other changes of the volume are refused.
+    /// Data volume of a server. `size` and `reclaim` can change; another class is refused.
     pub storage: Storage,
     /// Settings of `zoo.cfg`. The reference lists which ones are refused, and why. A change restarts servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -101,7 +101,8 @@ pub struct Storage {
     /// complete once its volumes have the size. A size that storage cannot give can be lowered again, down to
     /// `status.smallestVolume`. Less is refused: no volume shrinks.
     pub size: Quantity,
-    /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
+    /// Storage class of the volume. Defaults to the cluster's default class. Immutable: `overrides` can name another class for
+    /// clusters without servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = super::schema::SUBDOMAIN))]
     pub storage_class_name: Option<String>,
@@ -240,11 +241,12 @@ impl TaintEffect {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodMetadata {
-    /// Labels. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
+    /// Labels. `app.kubernetes.io/managed-by` and those below `mczk.io/` are reserved for mczk. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("additionalProperties" = super::schema::label_value()))]
     #[x_kube(validation = Rule::new(KEYS).message(KEYS_MESSAGE))]
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('mczk.io/'))").message("labels below mczk.io/ are reserved for the operator: remove them"))]
+    #[x_kube(validation = Rule::new("!('app.kubernetes.io/managed-by' in self)").message("the label app.kubernetes.io/managed-by of pods is that of mczk: remove it"))]
     pub labels: BTreeMap<String, String>,
     /// Annotations. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

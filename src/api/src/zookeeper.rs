@@ -185,6 +185,10 @@ pub struct Ensemble {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub leaving: Vec<Server>,
+    /// Seconds after which a listed voter that does not follow loses its vote, until it follows again. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86400))]
+    pub demote_after_seconds: Option<i32>,
     /// The list as it arrived, if this version would write it differently: a newer version of mczk wrote it. It is passed
     /// on like this. [`crate::contract::server_list::with_hash`] drops it: a list of this version has only known fields.
     #[serde(skip)]
@@ -348,6 +352,10 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voting_members: Vec<i32>,
+    /// Ids of voters that have not followed for 20 seconds, by this agent and by the leader's own count. Empty at rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub missing_voters: Vec<i32>,
     /// The volume with which each voter of a bootstrap may vote while it holds nothing. The agent records it before it
     /// lets the server start, so that a server that lost its volume never votes as a new one. Absent after the bootstrap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -81,6 +81,10 @@ condition_types! {
     Degraded = Degraded of MultiClusterZooKeeper;
     /// The ensemble survives the loss of any one cluster.
     QuorumSafe = QuorumSafe of MultiClusterZooKeeper;
+    /// Voters have lost their votes because they do not follow, or are at a spare.
+    FailedOver = FailedOver of MultiClusterZooKeeper;
+    /// Every declared spare can hold voters.
+    FailoverReady = FailoverReady of MultiClusterZooKeeper;
     /// The operator uses the schedule of Karmada.
     Scheduled = Scheduled of MultiClusterZooKeeper;
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
@@ -99,7 +103,8 @@ condition_types! {
     Draining = Draining of ZooKeeper;
     /// A user wants the volume of a server of the cluster replaced by an empty one.
     Replacing = Replacing of ZooKeeper;
-    /// Another writer changes an object of the agent again and again. The agent writes it ever later, at most once a minute.
+    /// Another writer changes an object of the agent again and again. The agent writes it ever later, at most once a minute. Or the
+    /// API server refuses what no server needs, such as the deletion of a former revision's ConfigMap. Both stop no change.
     Contested = Contested of ZooKeeper;
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation = FormerIncarnation of ZooKeeper;
@@ -258,9 +263,9 @@ reasons! {
     /// The annotation `mczk.io/adopt` or `mczk.io/declare-over` cannot be followed.
     FormerIncarnationUnclear, Ready = False, Progressing = False;
         Do("Do what the message says: correct the annotation, or let the clusters named report");
-    /// An older backup of the control plane was restored: agents follow a newer server list than it knows.
+    /// The control plane knows less than agents: an older backup was restored, or another control plane has adopted the ensemble.
     NewerServerList, Ready = False, Progressing = False;
-        Do("Do what the message says: mostly, select and join the clusters that it names, by applying the newest declaration. See docs/how-to/backup.md");
+        Do("Do what the message says. After a restore: apply the newest declaration, and join the clusters that it names. If another control plane continues the ensemble: stop the controllers of one of both. See docs/how-to/backup.md");
     /// Karmada cannot apply the object in a cluster.
     NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
     /// An object of a name that mczk needs exists and does not belong to mczk.
@@ -318,6 +323,10 @@ reasons! {
     /// A cluster of `network.importClusters` does not get the client Service.
     NotImported, Degraded = True;
         Do("Do what stands in brackets: join the cluster, correct its name, bring it back, or let it serve ServiceImport. The servers serve meanwhile");
+    /// Another client suspends what Karmada brings to some clusters.
+    HeldBack, Degraded = True; Do("Remove the field that the message names from the ResourceBinding, or wait for its client");
+    /// `overrides`, `observers` or `rollout.clusters` name a cluster that Karmada does not know.
+    ClusterUnknown, Degraded = True; Do("Correct the name, or join the cluster. The servers serve meanwhile");
     /// A volume is more than 80 % full.
     DiskFillsUp, Degraded = True, DiskPressure = True;
         Do("Raise `template.storage.size`, write less, or remove folders of `status.servers[].setAside` that you do not need. Remove nothing else on a volume");
@@ -340,6 +349,35 @@ reasons! {
     /// One cluster holds so many voters that the others have no majority.
     ClusterHoldsMajority, QuorumSafe = False; Do("Spread the voters over three clusters or more");
 
+    /// Without the voters that have lost their votes, one cluster holds a majority of the others.
+    VotesLost, QuorumSafe = False; See(FailedOver);
+
+    /// Every listed voter has its vote, or gets it for the first time, and none is at a spare.
+    AtHome, FailedOver = False; None;
+    /// The voters of a cluster are at a spare, or move there.
+    Moved, FailedOver = True;
+        Do("Bring the cluster back. Then `mczk failover NAME --back CLUSTER`, or `failover.moveBackAfterSeconds`, moves its voters back. See docs/explanation/failover.md");
+    /// Karmada does not reach a cluster, and none of its voters follows.
+    ClusterLost, FailedOver = False; Do("Bring the cluster back. Otherwise its voters move when the message says so");
+    /// Voters should move to another cluster or back, but the message says what stands against it.
+    MoveWaits, FailedOver = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
+    /// Voters have lost their votes because they did not follow for `failover.demoteAfterSeconds`.
+    Demoted, FailedOver = True;
+        Do("Bring the servers named back: they get their votes back by themselves. If they are lost for good, remove their cluster from `placement`. See docs/explanation/failover.md");
+
+    /// Voters are about to move without a request, and the operator looks at them once more.
+    SecondLook, Progressing = True; Do("Wait. If the cluster comes back before, its voters stay");
+    /// Every spare can hold voters.
+    SparesUsable, FailoverReady = True; None;
+    /// `failover.spares` names no cluster.
+    NoSparesDeclared, FailoverReady = Unknown; None;
+    /// Every spare holds the voters of a cluster.
+    NoSpareLeft, FailoverReady = False; Do("Bring the clusters back whose voters are at spares, or declare another spare in `failover.spares`");
+    /// A spare could not hold voters now.
+    SpareUnusable, FailoverReady = False; Do("Mend the spare as the message says, or remove it from `failover.spares`");
+    /// The annotation `mczk.io/failover` cannot be read, names a cluster that has no voters here, or a place that is no spare.
+    RequestUnclear, FailoverReady = False; Do("Correct the annotation `mczk.io/failover` as the message says");
+
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
     LosesWrites, UnsafeVersion = True; Do("Change `spec.template.image` to the version that the message names, or a newer one");
     /// No server reports a version that is known to lose acknowledged writes.
@@ -354,6 +392,9 @@ reasons! {
     Placed, Scheduled = True; None;
     /// No cluster matches `placement`.
     NoClusterMatches, Scheduled = False; Do("Change `placement`, or label or join a cluster");
+    /// `placement` names a cluster that has not joined Karmada, and the ensemble has no server yet.
+    ClusterNotJoined, Scheduled = False;
+        Do("Join the cluster, or correct its name in `placement`. If it is lost for good, name it in the annotation `mczk.io/abandon-clusters`");
     /// A matching cluster does not serve the kinds ZooKeeper and ServiceExport.
     KindsNotServed, Scheduled = False;
         Do("Wait half a minute after `mczk install` or `mczk register`. Then find out why the kinds do not reach the cluster");
@@ -391,7 +432,7 @@ reasons! {
         Do("Renew the certificate in the Secret of `tls.client`, in the control plane. Servers load it without a restart");
 
     /// The operator has not evaluated the condition, because another condition stops it earlier.
-    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown, CertificatesExpire = Unknown;
+    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, FailedOver = Unknown, FailoverReady = Unknown, Scheduled = Unknown, CertificatesExpire = Unknown;
         See(Progressing);
 
     /// Every server is as declared.
@@ -423,8 +464,11 @@ reasons! {
     NamespaceNotHandled, Blocked = True;
         Do("Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart");
     /// The API server of the cluster refuses an object, or would refuse the pod that follows a restart.
-    ObjectRefused, Blocked = True;
+    ObjectRefused, Blocked = True, Contested = True;
         Do("The message has the words of the API server: raise the quota, exempt the object from the policy, or correct the spec. A correction starts at once");
+    /// A tombstone in the cluster says that the ensemble is over, and the control plane still declares it.
+    DeclaredOver, Blocked = True;
+        Do("Wait if the ensemble is being deleted. If it shall go on after a restore of an older copy, delete the Secret that the message names in this cluster");
     /// The API server of the cluster refuses the agent a request without which it cannot continue, such as the read of a Secret.
     RequestRefused, Blocked = True;
         Do("Give the agent the rights of its manifest or chart, or correct what the message names. Servers run on; until then the agent changes nothing and reports that none serves");
@@ -560,7 +604,8 @@ mod tests {
                 "ReplacingAuthority",
                 "BootstrapSuspended",
                 "ClusterNotReported",
-                "NetworkUnchecked"
+                "NetworkUnchecked",
+                "SecondLook"
             ]
         );
     }

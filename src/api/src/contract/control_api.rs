@@ -151,6 +151,10 @@ pub struct ServerReport {
     /// this field.
     #[serde(default)]
     pub snapshot_bytes: Option<i64>,
+    /// Seconds for which this leader has counted fewer synced voters than its configuration has, without a break. 0 if none is
+    /// missing. Absent on other servers, or if the server is older than this field.
+    #[serde(default)]
+    pub short_seconds: Option<i64>,
     /// Version of `ZooKeeper`. Absent if `ZooKeeper` does not answer, or the server is older than this field.
     #[serde(default)]
     pub version: Option<String>,
@@ -252,6 +256,8 @@ pub struct Reconfiguration {
 
 /// [`Problem::reason`] of a step that the ensemble's server list does not ask for.
 pub const NOT_LISTED: &str = "list";
+/// [`Problem::reason`] of a step that would take the vote of a listed voter, and may not.
+pub const DEMOTION: &str = "demotion";
 /// Reason of a problem with the restart lock itself: another agent holds it.
 pub const LOCK: &str = "restartLock";
 /// Reason of a problem that may be over when the agent asks again, or asks another server.

@@ -31,6 +31,9 @@ pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
 pub const RELEASED: &str = "mczk.io/released";
 /// Annotation of MultiClusterZooKeeper: comma-separated clusters that the user abandons.
 pub const ABANDON_CLUSTERS: &str = "mczk.io/abandon-clusters";
+/// Annotation of MultiClusterZooKeeper: comma-separated pairs `CLUSTER=PLACE`. The voters of the cluster shall be at the place: a
+/// declared spare, or the cluster itself.
+pub const FAILOVER: &str = "mczk.io/failover";
 /// Annotation of MultiClusterZooKeeper: each new value requests a new quorum authority. The Secret of the authority that
 /// the operator creates in answer carries the same value.
 pub const REPLACE_AUTHORITY: &str = "mczk.io/replace-authority";
@@ -65,6 +68,9 @@ pub const RECORDS: &str = "mczk.io/records";
 pub const TERM: &str = "mczk.io/term";
 /// Annotation of a Secret in one cluster: when the operator had Karmada apply it again.
 pub const APPLY_AGAIN: &str = "mczk.io/apply-again";
+/// Annotation of a StatefulSet: when the API server accepted a pod that it had refused. The controller, which tries ever later, tries at
+/// once if its object changes.
+pub const TRY_AGAIN: &str = "mczk.io/try-again";
 /// Annotation of tombstones, on the Secret and its policy.
 pub const TOMBSTONE: &str = "mczk.io/tombstone";
 /// Annotation of ZooKeeper objects in member clusters: Karmada's name of the cluster, stored once and never changed.

@@ -1,13 +1,32 @@
-//! The hash of the server list, and the majority of its voters.
+//! The hash of the server list, the majority of its voters, and when they lose their votes.
+
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{contract::canonical_json, zookeeper::Ensemble};
+use crate::{
+    contract::canonical_json,
+    zookeeper::{Ensemble, EnsemblePhase},
+};
+
+/// Highest server id of ZooKeeper.
+pub const MAX_ID: i32 = 254;
 
 /// Voters that make a majority of `voters`.
 #[must_use]
 pub const fn majority(voters: usize) -> usize {
     voters / 2 + 1
+}
+
+/// How much later than an agent a leader may begin to measure. It counts a lost voter for `syncLimit`, and a new leader begins after
+/// its election.
+const LEADER_LAG: Duration = Duration::from_secs(20);
+
+/// For how long a leader must have missed voters before it takes the vote of a listed one. `None` if the list forbids it.
+#[must_use]
+pub fn demotion_guard(list: &Ensemble) -> Option<Duration> {
+    let declared = list.demote_after_seconds.filter(|_| list.phase == EnsemblePhase::Running)?;
+    Some(Duration::from_secs(u64::try_from(declared).ok()?).saturating_sub(LEADER_LAG))
 }
 
 /// Adds the hash by which agents check that the server list arrived intact. Fields that this version does not know are not

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::Taint,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of Cluster.
@@ -76,6 +79,9 @@ pub struct ClusterCondition {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Time of the last change of `status`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
 }
 
 /// Kinds of one group and version.
@@ -116,6 +122,12 @@ impl Cluster {
     #[must_use]
     pub fn ready(&self) -> bool {
         self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True") && !self.has_no_ready_node()
+    }
+
+    /// Time of the last change of the condition `Ready`.
+    #[must_use]
+    pub fn ready_changed(&self) -> Option<&Time> {
+        self.status.conditions.iter().find(|c| c.type_ == "Ready")?.last_transition_time.as_ref()
     }
 
     /// True if the cluster has nodes, and none of them is Ready.

@@ -39,10 +39,32 @@ pub struct ResourceBindingSpec {
     pub clusters: Vec<TargetCluster>,
     /// Placement for which the result was made, as Karmada wrote it.
     pub placement: Option<Value>,
+    /// What a client or a policy holds back. The parts are those of Karmada's `Suspension`.
+    pub suspension: Option<Suspension>,
     /// When a client last asked for a new schedule.
     pub reschedule_triggered_at: Option<Time>,
     /// Clusters that Karmada is evicting.
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
+}
+
+/// What is held back of a binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Suspension {
+    /// True if the scheduler does not look at the binding.
+    pub scheduling: Option<bool>,
+    /// True if no cluster gets what changes.
+    pub dispatching: Option<bool>,
+    /// The clusters that get nothing of what changes.
+    pub dispatching_on_clusters: Option<SuspendedClusters>,
+}
+
+/// Clusters that get nothing of what changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SuspendedClusters {
+    /// Names of clusters.
+    pub cluster_names: Vec<String>,
 }
 
 /// Reference to a template.
