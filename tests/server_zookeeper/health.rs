@@ -136,6 +136,20 @@ fn a_zookeeper_that_hangs_is_ended() {
     assert_ne!(world.zookeeper(n), hung);
 }
 
+/// With TLS for clients both of its ports open after its data is read, which may take many minutes. This one waits for a debugger.
+#[test]
+#[ignore = "needs Java and ZooKeeper"]
+fn a_zookeeper_that_reads_its_data_is_not_ended() {
+    let mut world = World::new("reads", false);
+    world.jvm_flags = vec!["-agentlib:jdwp=transport=dt_socket,server=y,suspend=y,address=127.0.0.1:0".to_owned()];
+    world.assign(1, &bootstrap(1));
+    world.start(1);
+    let started = world.until("ZooKeeper starts", || Some(world.zookeeper(1)).filter(|all| !all.is_empty()));
+    // Longer than a port may be closed.
+    std::thread::sleep(Duration::from_secs(75));
+    assert_eq!(world.zookeeper(1), started);
+}
+
 /// At rest, with an agent and a kubelet that ask all the time.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod authority;
+mod demotion;
 mod firewall;
 mod health;
 mod power_loss;
@@ -566,7 +567,7 @@ async fn an_authority_is_replaced_while_a_client_writes() {
     world
         .until("a metric has the end of the certificate", || world.probe(1, "/metrics").1.contains(ends).then_some(()));
     let before: Vec<_> = (1..=3).map(|n| world.zookeeper(n)).collect();
-    let writer = Writer::start(&world);
+    let writer = Writer::start(&world, &[1, 2, 3]);
     let agent = |identity: &(String, String), trust: &str| {
         let (certificate, key) = identity.clone();
         dial(8443)(Some(&Material { certificate, key, authorities: trust.to_owned() })).unwrap()

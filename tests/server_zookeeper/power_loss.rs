@@ -50,7 +50,7 @@ async fn first_start(losing: i32, count: Option<usize>, survivors: Survivors) ->
         }
         world.start(n);
     }
-    let writer = Writer::start(&world);
+    let writer = Writer::start(&world, &[1, 2, 3]);
     world.until("the disk freezes", || {
         let serve = || (1..=3).all(|n| world.report(n).is_some_and(|report| report.serving));
         (world.disk(1).is_frozen() || serve()).then_some(())
@@ -183,7 +183,7 @@ impl Place {
 #[ignore = "needs Java, ZooKeeper's jars and FUSE: make test-zookeeper"]
 async fn a_server_loses_power_while_it_joins_or_sets_data_aside() {
     let mut place = Place { world: World::of_three("power-join"), id: 3, survivors: Survivors::None };
-    let writer = Writer::start(&place.world);
+    let writer = Writer::start(&place.world, &[1, 2, 3]);
     let (joined, volume) = place.lose_power(&Tree::default(), Moment::WhenItServes).await;
     let (replaced, _) = place.lose_power(&volume, Moment::WhenItServes).await;
     for (count, replaced) in moments(joined, 2).into_iter().zip(moments(replaced, 2)) {

@@ -334,6 +334,8 @@ async fn a_server_says_that_it_turns_away_every_client_with_tls() {
         // The key of the certificate is of another kind.
         ("ssl.ciphersuites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some("closes each connection")),
         ("ssl.enabledProtocols", "TLSv1.2", None),
+        // It cannot learn whether the certificate of a client was revoked.
+        ("ssl.crl", "true", Some("refuses a certificate of its own authority")),
     ] {
         world.zoo_cfg = vec![entry(name, setting)];
         world.assign(1, &bootstrap(1));

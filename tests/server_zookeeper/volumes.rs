@@ -10,6 +10,8 @@ use mczk_api::{
     contract::control_api::{Mode, Phase, ServerReport},
     pod::ZooCfgEntry,
 };
+use mczk_rules::server::volume_age::Generations;
+use mczk_runtime::atomic_file::read_json;
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{World, bootstrap, list, program};
@@ -255,6 +257,18 @@ async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
     }
 }
 
+/// The last transaction that the volume remembers. A generation is a transaction itself, and may be the last one of a snapshot.
+fn remembered(world: &World, n: i32) -> Option<i64> {
+    let stored: Generations = read_json(&world.path(n, "data/active/data/generations.json")).unwrap()?;
+    stored.held.logs.iter().map(|(_, last)| *last).max()
+}
+
+fn newest_snapshot(world: &World, n: i32) -> Option<i64> {
+    let all = files(&world.path(n, "data/active/data/version-2"), "snapshot.");
+    let zxid = |path: &PathBuf| i64::from_str_radix(path.extension()?.to_str()?, 16).ok();
+    all.iter().filter_map(zxid).max()
+}
+
 /// Snapshots without their end.
 fn partial_snapshots(world: &World, n: i32) -> Vec<PathBuf> {
     let mut all = files(&world.path(n, "data/active/data/version-2"), "snapshot.");
@@ -302,6 +316,9 @@ async fn with_a_partial_snapshot(name: &str) -> (World, Vec<String>) {
     world.write(2, "without-3").await;
     written.push("without-3".to_owned());
     std::thread::sleep(TWO_GENERATIONS);
+    world.until("server 1 remembers a later transaction than its newest snapshot", || {
+        (remembered(&world, 1) > newest_snapshot(&world, 1)).then_some(())
+    });
     // After the failed write, the parent would start ZooKeeper again, and a start removes the part.
     world.widen_log(1);
     world.signal_parent(1, "STOP");

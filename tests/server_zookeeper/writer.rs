@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 use std::time::{Duration, Instant};
 
@@ -16,20 +16,24 @@ pub struct Writer {
     task: tokio::task::JoinHandle<(Vec<String>, Duration)>,
 }
 
+/// Two writers of one process write different names.
+static WRITERS: AtomicU32 = AtomicU32::new(0);
+
 impl Writer {
-    pub fn start(world: &World) -> Self {
+    /// Starts to write through these servers.
+    pub fn start(world: &World, servers: &[i32]) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let (ended, servers) =
-            (end.clone(), (1..=3).map(|n| format!("{}.{n}:2181", world.net)).collect::<Vec<_>>().join(","));
+            (end.clone(), servers.iter().map(|n| format!("{}.{n}:2181", world.net)).collect::<Vec<_>>().join(","));
         let task = tokio::spawn(async move {
             let (mut written, mut pause, mut last) = (Vec::new(), Duration::ZERO, Instant::now());
             let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-            let mut number = 0_u32;
+            let (writer, mut number) = (WRITERS.fetch_add(1, Ordering::Relaxed), 0_u32);
             while !ended.load(Ordering::Relaxed) {
                 let Ok(client) = Client::connect(&servers).await else { continue };
                 while !ended.load(Ordering::Relaxed) {
                     number += 1;
-                    let name = format!("w{number}");
+                    let name = format!("w{writer}-{number}");
                     if client.create(&format!("/{name}"), b"", &options).await.is_err() {
                         break;
                     }

@@ -1,5 +1,7 @@
 //! The certificates for clients that `ZooKeeper` can use. Both the agent and the server check a Secret by this rule.
 
+use std::collections::BTreeSet;
+
 use rustls::{
     RootCertStore, SignatureAlgorithm,
     crypto::aws_lc_rs,
@@ -27,6 +29,12 @@ pub enum Unsound {
     /// An authority cannot be trusted.
     #[error("ca.crt: {0}")]
     Authority(rustls::Error),
+    /// `ZooKeeper` trusts one authority of each subject: the last one in the file.
+    #[error(
+        "ca.crt holds two authorities with the same subject and other keys. ZooKeeper trusts only the last of them: give the new \
+         authority another subject, or remove the first one"
+    )]
+    SameSubject,
 }
 
 /// Checks that servers can use `tls.crt`, `tls.key` and `ca.crt`, each in PEM.
@@ -52,6 +60,24 @@ pub fn check(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<(), U
     trusted.into_iter().try_for_each(|authority| roots.add(authority)).map_err(Unsound::Authority)
 }
 
+/// Checks that `ZooKeeper` trusts every authority of `ca.crt`: it keeps one of each subject. Servers that run with such a file go on
+/// with it, so only what would replace their certificates is checked.
+///
+/// # Errors
+/// If two authorities have one subject and other keys.
+pub fn check_subjects(authorities: &[u8]) -> Result<(), Unsound> {
+    let mut roots = RootCertStore::empty();
+    let all = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok);
+    roots.add_parsable_certificates(all);
+    let subjects: BTreeSet<&[u8]> = roots.roots.iter().map(|authority| authority.subject.as_ref()).collect();
+    let keys: BTreeSet<(&[u8], &[u8])> = roots
+        .roots
+        .iter()
+        .map(|authority| (authority.subject.as_ref(), authority.subject_public_key_info.as_ref()))
+        .collect();
+    if keys.len() > subjects.len() { Err(Unsound::SameSubject) } else { Ok(()) }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
@@ -71,7 +97,8 @@ mod tests {
 
     impl Data {
         fn check(&self) -> Result<(), Unsound> {
-            check(self.certificate.as_bytes(), self.key.as_bytes(), self.authorities.as_bytes())
+            check(self.certificate.as_bytes(), self.key.as_bytes(), self.authorities.as_bytes())?;
+            check_subjects(self.authorities.as_bytes())
         }
     }
 
@@ -84,7 +111,11 @@ mod tests {
 
     #[test]
     fn made_certificates_are_sound() {
-        made().check().unwrap();
+        let mut data = made();
+        data.check().unwrap();
+        // A user appended the same authority again.
+        data.authorities.push_str(&data.authorities.clone());
+        data.check().unwrap();
     }
 
     /// Keys that `ZooKeeper` cannot read must not replace those that it can.
@@ -115,6 +146,10 @@ mod tests {
     #[case::a_broken_authority(
         Data { authorities: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(), ..made() },
         "ca.crt: "
+    )]
+    #[case::two_authorities_of_one_subject(
+        { let data = made(); let authorities = format!("{}{}", made().authorities, data.authorities); Data { authorities, ..data } },
+        "two authorities with the same subject"
     )]
     fn unsound_certificates_are_refused_with_the_key_of_the_secret(#[case] data: Data, #[case] why: &str) {
         let refused = data.check().unwrap_err().to_string();

@@ -85,6 +85,16 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Why a write failed that the next attempt most likely fails too: it is refused, or nothing answered the API server in its
+    /// 34 seconds. That is mostly an admission webhook, which other writes need not pass.
+    #[must_use]
+    pub fn write_refusal(&self) -> Option<&str> {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } if status.code == 504 => Some(&status.message),
+            _ => self.refusal(),
+        }
+    }
 }
 
 /// Adds the attempted action to errors of libraries.
@@ -168,6 +178,9 @@ mod tests {
 
     use super::*;
 
+    /// The words of an API server whose webhooks with `failurePolicy: Ignore` do not answer.
+    const HANGS: &str = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+
     /// Such an error ended the reconcile before the status was written.
     #[rstest]
     #[case::quota(403, "exceeded quota: compute", true)]
@@ -184,10 +197,13 @@ mod tests {
     #[case::unavailable(503, "the server is currently unable to handle the request", false)]
     #[case::too_many_requests(429, "too many requests", false)]
     #[case::credential(401, "Unauthorized", false)]
+    #[case::webhook_that_hangs(504, HANGS, false)]
     fn a_refusal_lasts(#[case] code: u16, #[case] message: &str, #[case] expected: bool) {
         let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
         let source = kube::Error::Api(Box::new(status));
         assert_eq!(refusal(&source), expected.then_some(message));
         assert!(!(expected && is_conflict(&source)), "the shell would repeat it at once, for ever");
+        let write = Error::Api { action: "writing".to_owned(), source };
+        assert_eq!(write.write_refusal(), (expected || code == 504).then_some(message));
     }
 }

@@ -14,6 +14,8 @@ use tokio::{
     time::timeout,
 };
 
+use mczk_rules::server::short_count::FollowerCount;
+
 use mczk_api::contract::{
     control_api::Mode,
     pod_layout::{ADMIN_PORT, CLIENT_PORT},
@@ -44,6 +46,17 @@ pub(crate) struct Answers {
     pub(crate) snapshot_bytes: Option<i64>,
     /// Version of `ZooKeeper`.
     pub(crate) version: Option<String>,
+}
+
+impl Answers {
+    /// What the server counts, if its configuration has so many voters.
+    pub(crate) fn follower_count(&self, voters: usize) -> FollowerCount {
+        match (self.mode, self.synced_voters) {
+            (Some(Mode::Leader), Some(synced)) => FollowerCount::of(synced, voters),
+            (None, _) | (Some(Mode::Leader), None) => FollowerCount::Unknown,
+            (Some(Mode::Follower | Mode::Observer | Mode::Looking), _) => FollowerCount::NotLeading,
+        }
+    }
 }
 
 /// The answer to `server_stats`.

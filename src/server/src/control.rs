@@ -40,7 +40,7 @@ pub fn router(server: Arc<Supervisor>) -> Router {
             "/v1/reconfigure",
             post(async move |request: Request<Body>| {
                 act(&reconfigure, request, async |sessions, change: Reconfiguration| {
-                    sessions.reconfigure(&change).await
+                    sessions.reconfigure(&change, reconfigure.leading(&change)).await
                 })
                 .await
             }),

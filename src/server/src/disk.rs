@@ -7,10 +7,10 @@ use tracing::{info, warn};
 
 use crate::{transaction_log, volume::Volume};
 use mczk_api::{
-    contract::control_api::{DISK_PRESSURE, Disk},
+    contract::control_api::{Configuration, DISK_PRESSURE, Disk},
     mutation::broken,
 };
-use mczk_rules::server::files::Files;
+use mczk_rules::server::{files::Files, start::needless_copies};
 use mczk_runtime::atomic_file::{if_found, sync_folder};
 
 /// Snapshots that stay, as in `ZooKeeper`'s own purge.
@@ -35,16 +35,28 @@ impl Volume {
     }
 
     /// Removes old snapshots and logs if the volume fills up. `ZooKeeper` purges at its start and every hour, but it cannot
-    /// start on a full volume.
+    /// start on a full volume. While the server takes part in a quorum of the `incarnation` with the configuration `living`, former
+    /// data goes first.
     ///
     /// # Errors
     /// If the volume cannot be read.
-    pub fn make_room(&self) -> io::Result<()> {
-        let used = self.disk()?.used_percent();
+    pub fn make_room(&self, incarnation: &str, living: Option<&Configuration>) -> io::Result<()> {
+        self.make_room_at(self.disk()?.used_percent(), incarnation, living)
+    }
+
+    fn make_room_at(&self, used: u64, incarnation: &str, living: Option<&Configuration>) -> io::Result<()> {
         if used < DISK_PRESSURE {
             return Ok(());
         }
-        let kept = if used < ALMOST_FULL { KEPT } else { 1 };
+        let (kept, kept_copies) = if used < ALMOST_FULL { (KEPT, 1) } else { (1, 0) };
+        let set_aside = self.set_aside_folders()?;
+        let copies = living.map_or_else(Vec::new, |living| needless_copies(&set_aside, incarnation, living));
+        for oldest in copies.iter().take(copies.len().saturating_sub(kept_copies)) {
+            // Snapshots may still make room.
+            if let Err(error) = self.remove_set_aside(oldest) {
+                warn!(%error, folder = oldest.as_str(), "cannot remove data that was set aside");
+            }
+        }
         let folder = self.transactions_folder();
         if transaction_log::files(&folder, "snapshot.")?.len() <= kept {
             return Ok(());
@@ -158,5 +170,47 @@ impl Volume {
         let Some(epoch) = epoch else { return Ok(()) };
         warn!(epoch, "ZooKeeper stopped between its copy of the data and the epoch of that copy: writing the epoch");
         mczk_runtime::atomic_file::write(&path("currentEpoch"), epoch.to_string().as_bytes(), 0o644)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rstest::rstest;
+
+    use super::*;
+    use mczk_api::{contract::control_api::ConfiguredServer, zookeeper::Role};
+    use mczk_rules::server::paths::Paths;
+
+    /// Copies of another incarnation, and of a server that still votes, may hold what no other server has.
+    #[rstest]
+    #[case::room(79, true, &["other-1-0", "own-1-0", "own-2-0", "own-3-0"])]
+    #[case::pressure(80, true, &["other-1-0", "own-2-0", "own-3-0"])]
+    #[case::almost_full(95, true, &["other-1-0", "own-2-0"])]
+    #[case::no_quorum(99, false, &["other-1-0", "own-1-0", "own-2-0", "own-3-0"])]
+    fn a_full_volume_loses_copies_that_hold_nothing_of_their_own(
+        #[case] used: u64,
+        #[case] serves: bool,
+        #[case] left: &[&str],
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths {
+            active_data: folder.path().join("active"),
+            scratch: folder.path().join("scratch"),
+            address: Ipv4Addr::LOCALHOST.into(),
+            hosts: None,
+        };
+        let volume = Volume::new(folder.path().to_owned(), paths);
+        for copy in ["other-1-0", "own-1-0", "own-2-0", "own-3-0"] {
+            fs::create_dir_all(folder.path().join(format!("aside-{copy}/data"))).unwrap();
+        }
+        let servers = vec![ConfiguredServer { id: 2, host: "s2".to_owned(), role: Role::Voter }];
+        let living = Configuration { version: 1, servers };
+        volume.make_room_at(used, "own", serves.then_some(&living)).unwrap();
+        let mut found = volume.set_aside_folders().unwrap();
+        found.sort();
+        assert_eq!(found, left.iter().map(|copy| format!("aside-{copy}")).collect::<Vec<_>>());
     }
 }

@@ -11,12 +11,13 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 use crate::{
     admin_server,
     refusal::PortRefusal,
-    session::{OBSERVE_TIMEOUT, Sessions, if_node_exists, within},
+    session::{Sessions, if_node_exists, within},
     shared_znodes::ensure_folder,
     supervisor::Supervisor,
     transaction_log::Reader,
 };
 use mczk_api::contract::pod_layout;
+use mczk_rules::server::zoo_cfg::OBSERVE_TIMEOUT;
 
 /// Interval of generations. A copy of a volume that is younger is not recognized as old.
 const INTERVAL: Duration = Duration::from_secs(15);

@@ -17,7 +17,10 @@ use crate::{
     transaction_log,
     volume::new_identity,
 };
-use mczk_api::{contract::control_api::Phase, zookeeper::Ensemble};
+use mczk_api::{
+    contract::control_api::{Phase, ServerConfig},
+    zookeeper::Ensemble,
+};
 use mczk_rules::server::{
     credentials,
     dynamic_configuration::ClientAddress,
@@ -30,6 +33,9 @@ use mczk_runtime::atomic_file;
 
 #[cfg(test)]
 mod power_loss;
+
+/// The memory limit of the container, as the kernel enforces it.
+const MEMORY_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 
 /// A decision to start, with its inputs.
 struct LaunchPlan {
@@ -72,6 +78,12 @@ impl Supervisor {
         {
             return Ok(None);
         }
+        if let Some(copy) = start.removes.clone() {
+            let volume = self.volume.clone();
+            tokio::task::spawn_blocking(move || volume.remove_set_aside(&copy))
+                .await?
+                .context("data that was set aside cannot be removed")?;
+        }
         let Some(id) = start.id.filter(|_| start.decision.starts()) else {
             self.record_no_start(start.decision, list.as_ref())?;
             return Ok(None);
@@ -86,7 +98,7 @@ impl Supervisor {
         let (written, first) = self.with_state(|state| (state.written.clone(), state.first_start.clone()));
         let read = tokio::task::spawn_blocking(move || {
             // What cannot be read shows in the listing, with the advice.
-            let tidied = volume.name_snapshots().and_then(|()| volume.make_room());
+            let tidied = volume.name_snapshots().and_then(|()| volume.make_room("", None));
             tidied.unwrap_or_else(|error| warn!(%error, "cannot tidy up the volume"));
             volume.identity()?;
             let files = transaction_log::listing(&volume.transactions_folder());
@@ -238,7 +250,10 @@ impl Supervisor {
     async fn flags_if_ready(&self, config: &AssignedConfig, host: &str) -> anyhow::Result<Option<Vec<String>>> {
         let (paths, server) = (&self.options.paths, &config.server);
         check_image(&self.options.home)?;
-        let flags = jvm::jvm_flags(paths, server)?;
+        let real = tokio::fs::read_to_string(MEMORY_LIMIT).await.ok();
+        let limited =
+            ServerConfig { memory_limit: jvm::memory_limit(server.memory_limit, real.as_deref()), ..server.clone() };
+        let flags = jvm::jvm_flags(paths, &limited)?;
         zoo_cfg(paths, server, &paths.seed())?;
         if !self.resolves_itself(host).await {
             return Ok(None);

@@ -24,6 +24,8 @@ use mczk_runtime::exchange::exchange;
 
 /// Time limit of a report. The server may be a continent away, and it observes `ZooKeeper` first.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time limit of a connection to a server that may be lost. One that runs answers after a round trip.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for further reports once the answers are enough: they may know more of the server's volume.
 const AFTER_ENOUGH: Duration = Duration::from_secs(1);
 /// Number of simultaneous requests.
@@ -63,6 +65,19 @@ pub async fn ask(
     peers
 }
 
+/// True if server `id` answers at this host that it takes part in a quorum of this incarnation.
+pub(crate) async fn takes_part(
+    (id, host): (i32, &str),
+    incarnation: &str,
+    resolver: &Resolver,
+    tls: Option<Arc<ClientConfig>>,
+) -> bool {
+    let Ok(Ok(stream)) = timeout(CONNECT_TIMEOUT, connect(host, resolver)).await else { return false };
+    let answer = timeout(REPORT_TIMEOUT, report_over(stream, host, tls)).await;
+    let is_same = |report: &ServerReport| report.incarnation == incarnation && report.id == Some(id);
+    matches!(answer, Ok(Ok(report)) if is_same(&report) && report.takes_part())
+}
+
 /// Adds a report to the summary.
 fn add(peers: &mut Peers, report: ServerReport) {
     peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
@@ -91,9 +106,16 @@ fn take_newer(known: &mut Option<Configuration>, reported: Option<Configuration>
 }
 
 async fn report(host: &str, resolver: &Resolver, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {
+    report_over(connect(host, resolver).await?, host, tls).await
+}
+
+async fn connect(host: &str, resolver: &Resolver) -> anyhow::Result<TcpStream> {
     let addresses = resolver.resolve(host).await?;
     let address = addresses.first().context("the host name has no address")?;
-    let stream = TcpStream::connect((*address, pod_layout::CONTROL_PORT)).await?;
+    Ok(TcpStream::connect((*address, pod_layout::CONTROL_PORT)).await?)
+}
+
+async fn report_over(stream: TcpStream, host: &str, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {
     let tls = tls.map(TlsConnector::from);
     let (status, body) = exchange(stream, tls.as_ref(), host, Request::get("/v1/server"), Vec::new()).await?;
     ensure!(status.is_success(), "the server answers {status}");

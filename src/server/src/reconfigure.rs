@@ -7,20 +7,22 @@ use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkError};
 
 use crate::{
+    admin_server, peers,
     refusal::PortRefusal,
     session::{Sessions, configuration, configuration_text, published_list, restart_lock, within},
     shared_znodes::ensure_folder,
+    supervisor::Supervisor,
 };
 use mczk_api::{
     contract::{
-        control_api::{Configuration, Reconfiguration},
+        control_api::{Configuration, Mode, Reconfiguration},
         pod_layout, server_list,
     },
     zookeeper::Ensemble,
 };
 use mczk_rules::server::{
     dynamic_configuration,
-    permitted_step::{self, Committed},
+    permitted_step::{self, Committed, Leading},
 };
 
 /// Time limit of a change.
@@ -28,23 +30,48 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Interval of the checks after a lost answer.
 const AFTER_LOSS_POLL: Duration = Duration::from_millis(500);
 
+impl Supervisor {
+    /// What this server knows as the leader, if a change would take the vote of a listed server. It asks that server whether it takes
+    /// part.
+    pub(super) async fn leading(&self, change: &Reconfiguration) -> Option<Leading> {
+        let (incarnation, list) = self.with_state(|state| (state.incarnation.clone(), state.list.clone()));
+        let (id, list) = (change.remove?, list?);
+        let listed = list.servers.iter().find(|server| server.id == id)?;
+        let own = admin_server::ask(self.options.paths.own_address()).await;
+        let synced = own.synced_voters.filter(|_| own.mode == Some(Mode::Leader))?;
+        let tls = self.quorum_certificates.client_config();
+        let answers = peers::takes_part((id, &listed.host), &incarnation, &self.resolver, tls).await;
+        Some(Leading { synced: usize::try_from(synced).unwrap_or(0), short_for: self.short_for(), answers })
+    }
+}
+
 impl Sessions {
     /// Adds or removes one server, and confirms the change by a write that a quorum commits.
     ///
     /// # Errors
     /// If the ensemble's server list does not ask for the change or is newer than the change assumes, if the configuration is
     /// another one, or if the change fails.
-    pub(crate) async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, PortRefusal> {
+    pub(crate) async fn reconfigure(
+        &self,
+        change: &Reconfiguration,
+        leading: impl Future<Output = Option<Leading>>,
+    ) -> Result<Configuration, PortRefusal> {
         let _exclusive = self.change.lock().await;
-        within(CHANGE_TIMEOUT, self.try_reconfigure(change)).await
+        // Not before: another change may have taken long.
+        let leads = leading.await;
+        within(CHANGE_TIMEOUT, self.try_reconfigure(change, leads)).await
     }
 
-    async fn try_reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, PortRefusal> {
+    async fn try_reconfigure(
+        &self,
+        change: &Reconfiguration,
+        leads: Option<Leading>,
+    ) -> Result<Configuration, PortRefusal> {
         check_change(change)?;
         let client = self.client().await?;
         client.sync("/").await?;
         let current = configuration(&client).await?;
-        self.check_published_list(&client, change, &current).await?;
+        self.check_published_list(&client, change, &current, leads).await?;
         if current.version != change.from_version {
             return Err(version_conflict(change, &current));
         }
@@ -71,12 +98,14 @@ impl Sessions {
         client: &Client,
         change: &Reconfiguration,
         current: &Configuration,
+        leads: Option<Leading>,
     ) -> Result<(), PortRefusal> {
         let published = published_list(client).await?;
         let committed = Committed {
             list: published.as_ref().map(|published| &published.list),
             voters: &current.voters().collect(),
             locked: restart_lock(client).await?.map(|lock| lock.server),
+            leads,
         };
         permitted_step::check(change, committed).map_err(PortRefusal::Conflict)?;
         if published.is_some_and(|published| published.zxid > current.version) {

@@ -9,7 +9,7 @@ use crate::{
     supervisor::{State, Supervisor, TlsClients, newer},
     volume::Volume,
 };
-use mczk_api::contract::control_api::{Configuration, Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
+use mczk_api::contract::control_api::{Configuration, Disk, Mode, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
 use mczk_rules::server::{start::Recorded, volume_age::VolumeMark};
 
 /// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
@@ -88,6 +88,7 @@ impl Supervisor {
             }
         };
         let serving = observation.is_some();
+        let short_for = (answers.mode == Some(Mode::Leader)).then(|| self.short_for());
         let client_address_current = observation.as_ref().is_none_or(|seen| seen.client_address_current);
         let (configuration, published, restart_lock) =
             observation.map_or((None, None, None), |seen| (Some(seen.configuration), seen.list, seen.restart_lock));
@@ -106,6 +107,7 @@ impl Supervisor {
             zxid: answers.zxid,
             synced_voters: answers.synced_voters,
             snapshot_bytes: answers.snapshot_bytes,
+            short_seconds: short_for.and_then(|short_for| i64::try_from(short_for.as_secs()).ok()),
             version: answers.version,
             configuration,
             stored_configuration,

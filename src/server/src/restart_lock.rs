@@ -7,13 +7,14 @@ use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use crate::{
     refusal::PortRefusal,
-    session::{HeldLock, OBSERVE_TIMEOUT, Sessions, restart_lock, within},
+    session::{HeldLock, Sessions, restart_lock, within},
     shared_znodes::ensure_folder,
 };
 use mczk_api::contract::{
     control_api::{LOCK, LOCK_LEASE, LOCK_SESSION, RestartLock},
     pod_layout,
 };
+use mczk_rules::server::zoo_cfg::OBSERVE_TIMEOUT;
 
 impl Sessions {
     /// Acquires or renews the restart lock, by a write that a majority commits. The holder must renew it within [`LOCK_LEASE`].

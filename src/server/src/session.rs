@@ -16,10 +16,11 @@ use mczk_api::{
     },
     zookeeper::Ensemble,
 };
-use mczk_rules::server::dynamic_configuration::{self, ClientAddress};
+use mczk_rules::server::{
+    dynamic_configuration::{self, ClientAddress},
+    zoo_cfg::OBSERVE_TIMEOUT,
+};
 
-/// Time limit of an observation.
-pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(4);
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the ensemble, read through a quorum.

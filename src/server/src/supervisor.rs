@@ -23,6 +23,7 @@ use mczk_api::{
 };
 use mczk_rules::server::{
     paths::Paths,
+    short_count::{FollowerCount, ShortCount},
     start::{PodIdentity, Recorded},
     volume_age::VolumeMark,
 };
@@ -78,6 +79,8 @@ pub(crate) struct State {
     pub(crate) serving_since: Option<Instant>,
     /// Time since which starts have failed.
     pub(crate) failing_since: Option<Instant>,
+    /// For how long this server, while it leads, has missed voters.
+    short: ShortCount,
 }
 
 /// What the port for clients with TLS has answered.
@@ -121,6 +124,8 @@ pub struct Supervisor {
     /// Whether `ZooKeeper` serves, for everybody who asks the probe port.
     pub(crate) readiness: SharedAnswer,
     state: Mutex<State>,
+    /// The start of this process.
+    began: Instant,
 }
 
 impl Supervisor {
@@ -145,6 +150,7 @@ impl Supervisor {
             sessions: None,
             serving_since: None,
             failing_since: None,
+            short: ShortCount::default(),
         };
         Self {
             resolver: paths.hosts.clone().map_or(Resolver::System, Resolver::File),
@@ -153,6 +159,7 @@ impl Supervisor {
             metrics,
             readiness: SharedAnswer::default(),
             state: Mutex::new(state),
+            began: Instant::now(),
             options,
         }
     }
@@ -254,6 +261,17 @@ impl Supervisor {
             state.sessions = None;
             state.failing_since.get_or_insert_with(Instant::now);
         });
+    }
+
+    /// Notes what the server counts now.
+    pub(super) fn note_count(&self, counted: FollowerCount) {
+        let now = self.began.elapsed();
+        self.change_state(|state| state.short = state.short.after(counted, now));
+    }
+
+    /// For how long the server, while it leads, has missed voters.
+    pub(super) fn short_for(&self) -> Duration {
+        self.with_state(|state| state.short).lasts(self.began.elapsed())
     }
 
     /// Changes what the process remembers of its volume, after it has written the same there.

@@ -5,13 +5,25 @@
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
 use tokio::{
+    fs,
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
+
+use mczk_runtime::authority_verifier::AuthorityVerifier;
 
 /// Time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -52,6 +64,66 @@ pub(crate) async fn turned_away(port: SocketAddr) -> Result<Option<String>, Erro
         }
         Err(error) => Err(error),
     }
+}
+
+/// Why a port refuses a client certificate that its own authority has issued: the server's own certificate, if it is one of a client
+/// too. Such a port turns away every client that shows a certificate, for example because it cannot learn whether one was revoked. A
+/// port that refuses it for another reason, or has no version of TLS that is known here, tells nothing.
+///
+/// # Errors
+/// If the port is closed or does not answer in time, or the files cannot be read: that tells nothing.
+pub(crate) async fn refuses_own(port: SocketAddr, identity: &Path, trust: &Path) -> Result<Option<String>, Error> {
+    let Some(config) = as_client(&fs::read(identity).await?, &fs::read(trust).await?) else { return Ok(None) };
+    let asked = async {
+        let stream = TcpStream::connect(port).await?;
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(port.ip().into(), stream).await?;
+        stream.write_all(b"ruok").await?;
+        stream.read_exact(&mut [0; 4]).await.map(drop)
+    };
+    let error = timeout(ANSWER_TIMEOUT, asked).await?.err();
+    let alert = error.as_ref().and_then(|error| error.get_ref()?.downcast_ref::<rustls::Error>());
+    Ok(alert
+        .filter(|alert| is_of_certificate(alert))
+        .map(|alert| format!("it refuses a certificate of its own authority: {alert}")))
+}
+
+/// The configuration of a client with this identity, if the authorities accept it as one of a client.
+fn as_client(identity: &[u8], trust: &[u8]) -> Option<ClientConfig> {
+    let all = |pem| CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok();
+    let (chain, key) = (all(identity)?, PrivateKeyDer::from_pem_slice(identity).ok()?);
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(all(trust)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().ok()?;
+    let (own, intermediates) = chain.split_first()?;
+    verifier.verify_client_cert(own, intermediates, UnixTime::now()).ok()?;
+    ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .dangerous()
+        // The port is the server's own, and the connection carries nothing.
+        .with_custom_certificate_verifier(Arc::new(AuthorityVerifier::without_authority(provider)))
+        .with_client_auth_cert(chain, key)
+        .ok()
+}
+
+/// True for the alerts by which a server refuses the certificate of a client (RFC 8446, 6.2).
+const fn is_of_certificate(error: &rustls::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        error,
+        rustls::Error::AlertReceived(
+            Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied
+                | Alert::CertificateRequired
+                | Alert::BadCertificateStatusResponse
+        )
+    )
 }
 
 /// The begin of the first record that a port answers.

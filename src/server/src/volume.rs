@@ -18,13 +18,11 @@ use mczk_rules::server::{
     dynamic_configuration::{self, ClientAddress},
     files::{Files, Held},
     paths::Paths,
-    start::{MAX_SET_ASIDE, StoredServer},
+    start::{MAX_SET_ASIDE, SET_ASIDE, StoredServer, set_aside_name},
     volume_age::{Generations, VolumeAge, VolumeMark, is_confirmed},
 };
 use mczk_runtime::atomic_file::{if_found, read_json, sync_folder, write, write_json};
 
-/// Prefix of folders with data that was set aside.
-const SET_ASIDE: &str = "aside-";
 /// File with the newest server list that suspended this server.
 const SUSPENDED: &str = "suspended.json";
 
@@ -318,7 +316,7 @@ impl Volume {
         let (incarnation, id) =
             owner.map_or_else(|| ("unknown".to_owned(), 0), |owner| (owner.incarnation.replace('/', "_"), owner.id));
         for number in 0..10_000 {
-            let target = self.root.join(format!("{SET_ASIDE}{incarnation}-{id}-{number}"));
+            let target = self.root.join(set_aside_name(&incarnation, id, number));
             if !target.try_exists()? {
                 // The time of the folder is the time at which it was set aside.
                 File::open(&self.paths.active_data)?.set_modified(SystemTime::now())?;
@@ -336,10 +334,18 @@ impl Volume {
         let mut folders = self.set_aside_folders()?;
         folders.sort_by_key(|folder| self.root.join(folder) == newest);
         for oldest in folders.iter().take(folders.len().saturating_sub(MAX_SET_ASIDE)) {
-            tracing::warn!(folder = oldest, "removing the oldest data that was set aside");
-            fs::remove_dir_all(self.root.join(oldest))?;
+            self.remove_set_aside(oldest)?;
         }
         Ok(())
+    }
+
+    /// Removes a folder with data that was set aside.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub(super) fn remove_set_aside(&self, folder: &str) -> io::Result<()> {
+        tracing::warn!(folder, "removing data that was set aside");
+        fs::remove_dir_all(self.root.join(folder))
     }
 
     /// Writes the files of a new server. The dynamic configuration comes last: without it the server has not begun.

@@ -23,12 +23,13 @@ use crate::{
 };
 use mczk_api::{
     contract::{
-        control_api::{Configuration, Mode},
-        pod_layout::SECURE_CLIENT_PORT,
+        control_api::{Configuration, Mode, ServerConfig},
+        pod_layout::{ADMIN_PORT, SECURE_CLIENT_PORT},
     },
+    tls::ClientCertificates,
     zookeeper::Ensemble,
 };
-use mczk_rules::server::{start, zoo_cfg};
+use mczk_rules::server::{short_count::FollowerCount, start, zoo_cfg};
 
 /// Interval of observations.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -65,6 +66,8 @@ struct Watch<'a> {
     turned_away: u32,
     /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
+    /// The configuration of the last observation, if the server served.
+    living: Option<Configuration>,
     /// The last logged refusal of a new client address.
     logged_refusal: Option<PortRefusal>,
     /// The last logged error of the certificates for clients.
@@ -84,9 +87,12 @@ impl Supervisor {
             greeted: None,
             turned_away: 0,
             looked: None,
+            living: None,
             logged_refusal: None,
             logged_certificates: String::new(),
         };
+        // Another run may have led.
+        self.note_count(FollowerCount::NotLeading);
         loop {
             sleep(INTERVAL).await;
             if let Some(reason) = watch.observe().await {
@@ -94,6 +100,12 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// True if nothing listens on a port.
+async fn is_closed(port: SocketAddr) -> bool {
+    let connection = timeout(INTERVAL, TcpStream::connect(port)).await;
+    matches!(connection, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused)
 }
 
 impl Watch<'_> {
@@ -110,6 +122,8 @@ impl Watch<'_> {
         sessions.release_expired_restart_lock().await;
         let observation = sessions.observe().await.ok();
         self.record_serving(observation.is_some());
+        self.living = observation.as_ref().map(|observation| observation.configuration.clone());
+        self.count_followers(observation.as_ref()).await;
         let Some(observation) = observation else {
             // ZooKeeper does not always exit: it may try to read its files for ever.
             let unreadable = self.server.unreadable(&self.output.text());
@@ -146,8 +160,10 @@ impl Watch<'_> {
         }
         self.looked = Some(Instant::now());
         self.server.metrics.set_certificates(&self.server.options.paths);
-        let volume = self.server.volume.clone();
-        match tokio::task::spawn_blocking(move || volume.make_room().and_then(|()| volume.disk())).await {
+        let (volume, incarnation, living) =
+            (self.server.volume.clone(), self.server.incarnation(), self.living.clone());
+        let make_room = move || volume.make_room(&incarnation, living.as_ref()).and_then(|()| volume.disk());
+        match tokio::task::spawn_blocking(make_room).await {
             Ok(Ok(disk)) => self.server.metrics.set_disk(&disk),
             Ok(Err(error)) => error!(%error, "the space on the volume cannot be read"),
             Err(_) => {}
@@ -179,6 +195,18 @@ impl Watch<'_> {
         });
     }
 
+    /// Measures for how long this server, while it leads, has missed voters.
+    async fn count_followers(&self, observation: Option<&ServerObservation>) {
+        let counted = match observation {
+            None => FollowerCount::Unknown,
+            Some(observation) => {
+                let voters = observation.configuration.voters().count();
+                admin_server::ask(self.server.options.paths.own_address()).await.follower_count(voters)
+            }
+        };
+        self.server.note_count(counted);
+    }
+
     /// Why a `ZooKeeper` must stop that does not serve.
     async fn failure(&mut self) -> Option<&'static str> {
         let own = self.server.options.paths.own_address();
@@ -195,10 +223,11 @@ impl Watch<'_> {
         self.closed_port().await
     }
 
-    /// `ZooKeeper` loses its client port if its client address changes while the former address is still open.
+    /// `ZooKeeper` loses its client port if its client address changes while the former address is still open. One whose admin port
+    /// is closed too still reads its files, and opens both ports after them: no limit is right for that.
     async fn closed_port(&mut self) -> Option<&'static str> {
-        let connection = timeout(INTERVAL, TcpStream::connect(self.server.client_address())).await;
-        let is_closed = matches!(connection, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
+        let admin = SocketAddr::new(self.server.options.paths.own_address(), ADMIN_PORT);
+        let is_closed = is_closed(self.server.client_address()).await && !is_closed(admin).await;
         self.closed_since = if is_closed { self.closed_since.or_else(|| Some(Instant::now())) } else { None };
         let failed = self.closed_since.is_some_and(|since| since.elapsed() > CLOSED);
         (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
@@ -224,7 +253,7 @@ impl Watch<'_> {
         let is_due = self.greeted.is_none_or(|greeted| greeted.elapsed() > GREETING_INTERVAL);
         let Some(config) = config.filter(|_| is_open && is_due) else { return };
         let port = SocketAddr::new(self.server.options.paths.own_address(), SECURE_CLIENT_PORT);
-        let Ok(turned_away) = tls_clients::turned_away(port).await else { return };
+        let Ok(turned_away) = self.turned_away(port, &config.server).await else { return };
         let turned_away = turned_away.filter(|_| !zoo_cfg::limits_connections(&config.server.zoo_cfg));
         // One connection may be lost for another reason.
         self.turned_away = if turned_away.is_some() { self.turned_away + 1 } else { 0 };
@@ -237,6 +266,25 @@ impl Watch<'_> {
         }
         let answered = turned_away.map_or(TlsClients::Served, TlsClients::TurnedAway);
         self.server.change_state(|state| state.tls_clients = answered);
+    }
+
+    /// Why a port turns every client away. Where clients need no certificate, or a rule of the user judges theirs, that of the server
+    /// shows nothing of them.
+    async fn turned_away(&mut self, port: SocketAddr, server: &ServerConfig) -> std::io::Result<Option<String>> {
+        let turned_away = tls_clients::turned_away(port).await?;
+        let certificates =
+            server.client_tls.as_ref().map(|tls| tls.certificates.unwrap_or(ClientCertificates::Required));
+        let are_required = certificates == Some(ClientCertificates::Required);
+        if turned_away.is_some() || !are_required || zoo_cfg::judges_clients(&server.zoo_cfg) {
+            return Ok(turned_away);
+        }
+        let paths = &self.server.options.paths;
+        let refused = tls_clients::refuses_own(port, &paths.client_identity(), &paths.client_trust()).await;
+        // ZooKeeper logs each question, and the port may never answer this one.
+        if refused.is_err() {
+            self.greeted = Some(Instant::now());
+        }
+        refused
     }
 
     async fn update_client_address(&mut self, sessions: &Sessions, observation: &ServerObservation) {

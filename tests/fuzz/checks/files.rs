@@ -48,7 +48,7 @@ pub fn control_port(data: &[u8]) {
         let again: Ensemble = serde_json::from_str(&text).expect("a list reads itself");
         assert_eq!(server_list::with_hash(again).expect("a hash").hash, hashed.hash, "{text}");
     }
-    let committed = Committed { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2) };
+    let committed = Committed { list: None, voters: &BTreeSet::from([1, 2, 3]), locked: Some(2), leads: None };
     let (step, rest) = data.split_at(data.len() / 2);
     for (step, list) in [(data, None), (step, serde_json::from_slice::<Ensemble>(rest).ok())] {
         if let Ok(step) = serde_json::from_slice::<Reconfiguration>(step)

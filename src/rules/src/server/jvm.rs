@@ -45,6 +45,14 @@ pub fn heap(limit: u64) -> u64 {
     limit.saturating_sub((limit / 4).max(256 * MIB)).max(64 * MIB)
 }
 
+/// The memory limit for the heap: the declared one, or that of the container if that is lower. An autoscaler or an admission policy
+/// changes pods, and the kernel ends a server whose heap grows beyond the real limit. `real` is the text of `memory.max`.
+#[must_use]
+pub fn memory_limit(declared: Option<u64>, real: Option<&str>) -> Option<u64> {
+    let real: Option<u64> = real.and_then(|text| text.trim().parse().ok());
+    declared.map(|declared| real.map_or(declared, |real| real.min(declared)))
+}
+
 /// Public flags, in order. The users' flags come first, so that they cannot override those of mczk.
 ///
 /// # Errors

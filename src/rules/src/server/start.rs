@@ -9,7 +9,7 @@ use crate::server::volume_age::{VolumeAge, returns};
 use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer},
-        server_list::majority,
+        server_list::{MAX_ID, majority},
     },
     mutation::broken,
     zookeeper::{Ensemble, EnsemblePhase, Role, Server},
@@ -17,6 +17,28 @@ use mczk_api::{
 
 /// Folders with data that was set aside which stay on a volume. Each is as large as a server's data.
 pub const MAX_SET_ASIDE: usize = 3;
+
+/// Name of the folder with the data of a former server of this volume. Copies of one server differ by their `number`.
+#[must_use]
+pub fn set_aside_name(incarnation: &str, id: i32, number: usize) -> String {
+    format!("{SET_ASIDE}{incarnation}-{id}-{number}")
+}
+
+/// Prefix of folders with data that was set aside.
+pub const SET_ASIDE: &str = "aside-";
+
+/// The folders `set_aside`, oldest first, that hold nothing of their own: a quorum of the same incarnation has the configuration
+/// `living`, and so every acknowledged write, and their servers have no vote in it.
+#[must_use]
+pub fn needless_copies<'a>(set_aside: &'a [String], incarnation: &str, living: &Configuration) -> Vec<&'a String> {
+    let is_needless = |folder: &&String| {
+        let mut parts = folder.strip_prefix(SET_ASIDE).unwrap_or_default().rsplitn(3, '-');
+        let (_, id, of) = (parts.next(), parts.next().and_then(|id| id.parse().ok()), parts.next());
+        let has_vote = |id: i32| living.voters().any(|voter| voter == id);
+        of == Some(incarnation) && id.is_some_and(|id| !has_vote(id))
+    };
+    set_aside.iter().filter(is_needless).collect()
+}
 
 /// Place of a server in the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,11 +214,13 @@ pub struct Start {
     pub lost: bool,
     /// True if the volume holds nothing and must not vote: the server first copies the data of the others.
     pub copies_first: bool,
+    /// A folder with data that was set aside, and that has to go before the server starts. Only while it waits.
+    pub removes: Option<String>,
 }
 
 impl Start {
     const fn unchanged(decision: Decision, id: Option<i32>) -> Self {
-        Self { decision, id, set_aside: false, lost: false, copies_first: false }
+        Self { decision, id, set_aside: false, lost: false, copies_first: false, removes: None }
     }
 
     fn wait(reason: impl Into<String>, id: Option<i32>) -> Self {
@@ -503,6 +527,15 @@ fn others(living: Configuration, list: &Ensemble, id: i32) -> Vec<ConfiguredServ
     living.chain(listed).filter(|server| server.id != id).collect()
 }
 
+/// True if a listed voter may have voted before, by a volume of it that others remember. A server raises its generation before it
+/// gets its vote, so one that only copied the data counts too. Once every id has been given, ids are given again: then a generation
+/// may be that of a former server.
+fn has_voted(listed: &Server, list: &Ensemble, peers: &Peers) -> bool {
+    let served = peers.generations.get(&listed.id).is_some_and(|generation| *generation > 0);
+    let is_unique = list.highest_id.is_none_or(|highest| highest < MAX_ID);
+    listed.role == Role::Voter && served && is_unique && !broken!(RelistLost)
+}
+
 /// The start of an observer that joins the living ensemble.
 fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&StoredServer>, foreign: bool) -> Start {
     let id = Some(listed.id);
@@ -510,21 +543,27 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
         return Start::wait("no living server reports a configuration that a quorum confirmed", id);
     };
     let votes = living.voters().any(|voter| voter == listed.id);
-    if votes && !own.is_some_and(|own| own.data) && !broken!(IgnoreLost) {
+    let (has_data, has_voted) = (own.is_some_and(|own| own.data), has_voted(listed, list, &inputs.peers));
+    if (votes || has_voted) && !has_data && !broken!(IgnoreLost) {
+        let has = if votes { "has a vote, but its" } else { "had a vote before, and its" };
         let reason = format!(
-            "server {} has a vote, but its volume does not hold the data that it voted for. {}",
+            "server {} {has} volume does not hold the data that it voted for. {}",
             listed.id,
             returns(listed.id)
         );
         return Start { lost: true, ..Start::refuse(reason, id) };
     }
+    // A server with data copies what it lacks of them.
+    if let Some(why) = lacks_room(inputs, foreign).filter(|_| !has_data) {
+        let copies = needless_copies(&inputs.set_aside, list.incarnation.as_deref().unwrap_or_default(), &living);
+        let removes = copies.first().map(|oldest| (*oldest).clone());
+        let why =
+            removes.as_ref().map_or(why, |oldest| format!("{oldest} goes: a copy of the leader's data needs its room"));
+        return Start { removes, ..Start::wait(why, id) };
+    }
     let mut servers = others(living, list, listed.id);
     if servers.is_empty() {
         return Start::wait("the ensemble's configuration names no other voter", id);
-    }
-    // A server with data copies what it lacks of them.
-    if let Some(why) = lacks_room(inputs, foreign).filter(|_| !own.is_some_and(|own| own.data)) {
-        return Start::wait(why, id);
     }
     let role = if broken!(JoinAsVoter) { Role::Voter } else { Role::Observer };
     servers.push(ConfiguredServer { id: listed.id, host: listed.host.clone(), role });

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::server::{credentials::name_of, paths::Paths};
 use mczk_api::{
@@ -74,10 +75,22 @@ impl CfgLines {
 
     fn text(self) -> String {
         self.0.into_iter().fold(String::new(), |mut text, (key, value)| {
-            let _ = writeln!(text, "{key}={value}");
+            let _ = writeln!(text, "{key}={}", escaped(&value));
             text
         })
     }
+}
+
+/// A value as Java's properties read it back: they take a backslash for an escape, and bytes for Latin-1.
+fn escaped(value: &str) -> String {
+    value.encode_utf16().fold(String::new(), |mut text, unit| {
+        match u8::try_from(unit) {
+            Ok(b'\\') => text.push_str(r"\\"),
+            Ok(ascii @ b' '..=b'~') => text.push(char::from(ascii)),
+            _ => drop(write!(text, "\\u{unit:04x}")),
+        }
+        text
+    })
 }
 
 /// Time in which a follower has to copy a snapshot: `initLimit` ticks, in seconds.
@@ -87,15 +100,13 @@ pub(crate) fn copy_limit(settings: &[ZooCfgEntry]) -> f64 {
     number("initLimit") * number("tickTime") / 1000.0
 }
 
-/// Longest round trip between servers that work, in milliseconds. The leader drops a follower that does not acknowledge a
-/// transaction within `syncLimit` ticks, and one that joins waits for each answer for `initLimit` ticks. `None` if a value is no
-/// number.
-#[must_use]
-pub(crate) fn round_trip_limit(settings: &[ZooCfgEntry]) -> Option<i64> {
-    let number = |wanted: &str| effective(settings, wanted)?.parse::<i64>().ok();
-    let ticks = number("syncLimit")?.min(number("initLimit")?);
-    Some(ticks.saturating_mul(number("tickTime")?))
-}
+/// Time limit of an observation of a server by its parent process.
+pub const OBSERVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Longest round trip to the leader, in milliseconds, with which a server is ever seen to serve: the first observation of a
+/// follower opens a session, protects two nodes and reads. That takes seven round trips. `ZooKeeper` itself waits at least as long:
+/// `syncLimit` and `initLimit` ticks. A user may choose no tick below 500 ms.
+pub(crate) const LONGEST_ROUND_TRIP: i64 = 500;
+const _: () = assert!(8 * LONGEST_ROUND_TRIP.unsigned_abs() as u128 <= OBSERVE_TIMEOUT.as_millis());
 
 /// True if `ZooKeeper` closes connections above a limit of all clients together.
 #[must_use]
@@ -104,6 +115,15 @@ pub fn limits_connections(settings: &[ZooCfgEntry]) -> bool {
     ["maxCnxns", "netty.server.outstandingHandshake.limit"].iter().any(|wanted| {
         settings.iter().any(|entry| entry.name.trim_start_matches("zookeeper.") == *wanted && is_limit(&entry.value))
     })
+}
+
+/// True if a rule of the user decides which certificates of clients are good, beside their authority and its revocations.
+#[must_use]
+pub fn judges_clients(settings: &[ZooCfgEntry]) -> bool {
+    const RULES: [&str; 4] =
+        ["authProvider.", "ssl.authProvider", "ssl.clientHostnameVerification", "X509AuthenticationProvider."];
+    let judges = |name: &str| RULES.iter().any(|rule| name.starts_with(rule));
+    settings.iter().any(|entry| judges(entry.name.trim_start_matches("zookeeper.")))
 }
 
 /// The value with which a server runs, if a user or mczk sets one.
