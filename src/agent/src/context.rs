@@ -23,7 +23,7 @@ use crate::{
 };
 use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
 use mczk_rules::agent::{
-    decide::{membership, observation::RefusedDeletion, warnings::Sent},
+    decide::{membership, missing::MissingVoters, observation::RefusedDeletion, warnings::Sent},
     render::Kind,
 };
 use mczk_runtime::{
@@ -33,6 +33,14 @@ use mczk_runtime::{
 
 /// Field manager of everything that the agent writes.
 pub(super) const FIELD_MANAGER: &str = "mczk-agent";
+
+/// The kind by which refused writes of the status are remembered.
+pub(super) const STATUS: &str = "The status of ZooKeeper";
+/// How long the refused changes and the questions of one pass may take together. An admission webhook can hold each one for half a
+/// minute, and an attempt that takes too long ends before it reports anything. A slow change that succeeds is not repeated.
+const CHANGES_OF_A_PASS: Duration = Duration::from_secs(40);
+/// The same for a change that was refused before: those that were never tried come first, and those that wait long.
+const REPEATS_OF_A_PASS: Duration = Duration::from_secs(5);
 
 /// Configuration of the agent.
 #[derive(Clone)]
@@ -78,6 +86,8 @@ pub(super) struct AgentContext {
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
     pub(super) memory: Mutex<HashMap<(String, String), Memory>>,
+    /// The start of the agent.
+    pub(super) began: Instant,
     /// Id of this cluster, once it was read; `None` if the agent may not read it.
     pub(super) cluster_id: OnceLock<String>,
 }
@@ -88,6 +98,8 @@ pub(super) struct AgentContext {
 pub(super) struct Memory {
     /// Uid of the object: another object of that name has another memory.
     pub(super) uid: String,
+    /// The voters that are missing, and since when by the agent's clock.
+    pub(super) missing_voters: MissingVoters,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
     pub(super) published: Option<(String, i64)>,
     /// The membership step that is due, and since when.
@@ -108,6 +120,10 @@ pub(super) struct Memory {
     pub(super) writes: WriteHistory,
     /// Why deletions failed when they were last tried, and when, by the object's uid.
     pub(super) refused: BTreeMap<String, (String, Instant)>,
+    /// How long the refused changes and the questions of this pass have taken together.
+    pub(super) spent: Duration,
+    /// True if the controller of a missing pod has to be woken, because the API server accepts the pod again.
+    pub(super) must_wake: bool,
     /// Since when a pod has been missing that a StatefulSet must create.
     pub(super) pod_missing_since: Option<Instant>,
     /// Why pods do not start, by their names, and since when in these words.
@@ -133,7 +149,15 @@ impl Memory {
 
 impl AgentContext {
     pub(super) fn new(client: Client, options: AgentOptions, metrics: Metrics, events: Queue) -> Self {
-        Self { client, options, metrics, events, memory: Mutex::default(), cluster_id: OnceLock::new() }
+        Self {
+            client,
+            options,
+            metrics,
+            events,
+            memory: Mutex::default(),
+            began: Instant::now(),
+            cluster_id: OnceLock::new(),
+        }
     }
 
     /// What is remembered of this very object.
@@ -162,6 +186,8 @@ impl AgentContext {
 
     /// Does this to the object of this kind and name, unless the same change was refused or undone just now. `None` if it was, or if
     /// the API server refuses it: the agent remembers its words, which the next decision reports, and the reconcile goes on.
+    /// `None` too if slow changes have used up the time of this pass: the next one goes on with the others. Until then this one counts as
+    /// refused.
     /// `content` is what the change makes of the object.
     pub(super) async fn attempt<T>(
         &self,
@@ -171,11 +197,24 @@ impl AgentContext {
         change: impl Future<Output = Result<T, Error>>,
     ) -> Result<Option<T>, Error> {
         let object = (kind, name.to_owned(), verb);
-        if !self.may_write(key, &object, content) {
+        let mut is_late = false;
+        self.remember(key, |memory| {
+            let repeats = memory.writes.repeats(&object, Instant::now());
+            let limit = if repeats { REPEATS_OF_A_PASS } else { CHANGES_OF_A_PASS };
+            is_late = kind != STATUS && memory.spent >= limit;
+            if is_late {
+                memory.writes.postpone(&object, content, Instant::now());
+            }
+        });
+        if is_late || !self.may_write(key, &object, content) {
             return Ok(None);
         }
+        let began = Instant::now();
         let result = change.await;
-        let refused = result.as_ref().err().and_then(Error::refusal);
+        let refused = result.as_ref().err().and_then(Error::write_refusal);
+        if refused.is_some() || verb == ObjectVerb::Ask {
+            self.remember(key, |memory| memory.spent += began.elapsed());
+        }
         if let Some(why) = refused {
             warn!(namespace = key.0, ensemble = key.1, kind, name, why, "the API server refuses a change of an object");
         } else if result.is_err() {
@@ -240,6 +279,7 @@ pub(crate) mod tests {
     use hyper::{Method, Request, Response};
     use kube::{client::Body, runtime::events::Reporter};
     use prometheus_client::registry::Registry;
+    use rstest::rstest;
     use serde_json::{Value, json};
     use tower::service_fn;
 
@@ -278,10 +318,16 @@ pub(crate) mod tests {
     }
 
     /// Each replaced what was known of the other, so that both were tried in every pass, and one was reported.
+    #[rstest]
+    #[case::refused(403)]
+    #[case::webhooks_hang(504)]
     #[tokio::test]
-    async fn a_refused_write_and_a_refused_deletion_of_one_object_are_remembered_apart() {
+    async fn a_refused_write_and_a_refused_deletion_of_one_object_are_remembered_apart(#[case] code: u16) {
         let requests = Arc::default();
-        let context = refusing(&requests);
+        let context = answering(&requests, move |method| {
+            let message = format!("no {method}");
+            (code, json!({ "status": "Failure", "reason": "", "code": code, "message": message }))
+        });
         let (key, api) = (("n".to_owned(), "zk".to_owned()), context.zookeepers("n"));
         context.memory(&key, "u");
         for _ in 0..3 {
@@ -293,5 +339,54 @@ pub(crate) mod tests {
         let refusals = context.memory(&key, "u").writes.refusals();
         assert_eq!(refusals.iter().map(|refusal| &refusal.why).collect::<Vec<_>>(), ["no GET", "no DELETE"]);
         assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
+    /// Its words would go, and come again in the next pass.
+    #[tokio::test]
+    async fn a_refused_question_that_waits_keeps_its_words() {
+        let context = refusing(&Arc::default());
+        let key = ("n".to_owned(), "zk".to_owned());
+        context.memory(&key, "u");
+        let question = ("Pod", "zk", ObjectVerb::Ask);
+        context.remember(&key, |memory| {
+            memory.writes.wrote(("Pod", "zk".to_owned(), ObjectVerb::Ask), "", Some("exceeded quota"), Instant::now());
+            memory.writes.end_pass();
+            memory.spent = CHANGES_OF_A_PASS;
+        });
+        assert!(context.attempt(&key, question, "", std::future::ready(Ok(()))).await.unwrap().is_none());
+        context.remember(&key, |memory| memory.writes.end_pass());
+        assert_eq!(context.memory(&key, "u").writes.refusals().len(), 1, "its words stay until it is asked again");
+    }
+
+    /// The status is written in each pass. Without the limit, ten slow writes end it before.
+    #[tokio::test]
+    async fn slow_changes_leave_time_for_the_status() {
+        let context = refusing(&Arc::default());
+        let key = ("n".to_owned(), "zk".to_owned());
+        context.memory(&key, "u");
+        context.remember(&key, |memory| memory.spent = CHANGES_OF_A_PASS);
+        let write = async |kind| {
+            let object = (kind, "zk", ObjectVerb::Write);
+            context.attempt(&key, object, "", async { Ok(()) }).await.unwrap().is_some()
+        };
+        assert!(!write("Service").await && write(STATUS).await);
+        context.remember(&key, |memory| memory.spent = Duration::ZERO);
+        let slow = async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(())
+        };
+        context.attempt(&key, ("ConfigMap", "zk", ObjectVerb::Write), "", slow).await.unwrap();
+        assert_eq!(context.memory(&key, "u").spent, Duration::ZERO, "a slow change that succeeds is not repeated");
+        context.attempt(&key, ("ConfigMap", "zk", ObjectVerb::Ask), "", std::future::ready(Ok(()))).await.unwrap();
+        assert!(context.memory(&key, "u").spent > Duration::ZERO, "a question is");
+        context.remember(&key, |memory| memory.spent = CHANGES_OF_A_PASS);
+        let words =
+            |context: &AgentContext| context.memory(&key, "u").writes.refusals().pop().map(|refusal| refusal.why);
+        assert!(words(&context).unwrap().contains("took too long"), "no cluster is complete before it is written");
+        // The next pass tries it although a known refusal took half a minute.
+        context.remember(&key, |memory| memory.spent = Duration::from_secs(30));
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        assert!(write("Service").await);
+        assert_eq!(words(&context), None);
     }
 }

@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a poll and of the restart lock.
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a membership step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a request to a server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -169,7 +169,8 @@ struct Reported {
 
 /// Observes, decides, writes objects and then the status. Breaks if nothing is left to do in this pass.
 async fn report(key: &ObjectKey, context: &AgentContext) -> Result<ControlFlow<Action, Reported>, Error> {
-    let snapshot = match observe::observe(key, context).await? {
+    context.remember(key, |memory| memory.spent = Duration::ZERO);
+    let mut snapshot = match observe::observe(key, context).await? {
         observe::Outcome::Gone => {
             context.memory.lock().remove(key);
             return Ok(ControlFlow::Break(Action::await_change()));
@@ -197,6 +198,13 @@ async fn report(key: &ObjectKey, context: &AgentContext) -> Result<ControlFlow<A
             return Ok(ControlFlow::Break(Action::await_change()));
         }
     }
+    // The decision does not know yet what was refused or foreign just now: it may report a change as complete.
+    let memory = context.memory(key, &snapshot.memory.uid);
+    let (refusals, foreign) = (memory.writes.refusals(), memory.foreign);
+    let observation = &mut snapshot.observation;
+    let is_same = refusals == observation.refusals && foreign == observation.foreign;
+    (observation.refusals, observation.foreign) = (refusals, foreign);
+    let decision = if is_same { decision } else { decide(&snapshot.observation, Timestamp::now()) };
     if status::write(&snapshot, &decision, context).await? {
         events::queue(key, &snapshot, &decision, context);
     }

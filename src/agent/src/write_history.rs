@@ -11,10 +11,17 @@ use mczk_rules::agent::decide::observation::RefusedChange;
 
 /// The shortest and the longest time between two writes of the same content.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// How long a refused write waits at most for others that take long. Then it is its turn.
+const ITS_TURN: Duration = Duration::from_secs(120);
+/// How long the answer to a question counts: longer than questions about all volumes of a cluster take.
+const ACCEPTED_FOR: Duration = Duration::from_secs(300);
 /// How long a write counts after which nothing happened.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// The writes of the same content after which another writer undoes them, and no accident.
 const UNDONE_AFTER: u32 = 3;
+/// Why a write has not been tried.
+const POSTPONED: &str =
+    "it is not tried yet, because the writes before it took too long: mostly an admission webhook does not answer";
 /// Longest words that are kept, in characters.
 const LONGEST: usize = 500;
 
@@ -84,6 +91,32 @@ impl WriteHistory {
         }
     }
 
+    /// True if the API server refused this when it was last tried.
+    pub(crate) fn refuses(&self, object: &WrittenObject) -> bool {
+        self.0.get(object).is_some_and(|history| history.refused && history.why.as_deref() != Some(POSTPONED))
+    }
+
+    /// True if the API server has accepted this content when it was asked not long ago.
+    pub(crate) fn accepts(&mut self, object: &WrittenObject, content: &str, now: Instant) -> bool {
+        let Some(history) = self.0.get_mut(object) else { return false };
+        history.seen = true;
+        !history.refused && history.content == content && now.duration_since(history.last) < ACCEPTED_FOR
+    }
+
+    /// True if this was refused when it was last tried, not long ago.
+    pub(crate) fn repeats(&self, object: &WrittenObject, now: Instant) -> bool {
+        self.refuses(object) && self.0.get(object).is_some_and(|history| now.duration_since(history.last) < ITS_TURN)
+    }
+
+    /// A write waits for the next pass. A known refusal stays as it is. A question that waits has no words: it changes nothing.
+    pub(crate) fn postpone(&mut self, object: &WrittenObject, content: &str, now: Instant) {
+        match self.0.get_mut(object).filter(|history| history.refused) {
+            Some(history) => history.seen = true,
+            None if object.2 == ObjectVerb::Ask => {}
+            None => self.wrote(object.clone(), content, Some(POSTPONED), now),
+        }
+    }
+
     pub(crate) fn forget(&mut self, object: &WrittenObject) {
         self.0.remove(object);
     }
@@ -149,6 +182,15 @@ mod tests {
         assert!(words(&history, false).concat().len() < 600);
         history.observed(&service(), "a", None, now);
         assert_eq!(words(&history, false), [""; 0]);
+    }
+
+    /// Others that hang are tried in each pass. Without its turn, it would wait for as long as they hang.
+    #[test]
+    fn a_refused_write_has_its_turn() {
+        let (mut history, now) = (WriteHistory::default(), Instant::now());
+        history.wrote(service(), "a", Some("timeout"), now);
+        let repeats = [0, 119, 120].map(|after| history.repeats(&service(), now + Duration::from_secs(after)));
+        assert_eq!(repeats, [true, true, false]);
     }
 
     /// The agent wrote twice a second for ever.

@@ -17,7 +17,9 @@ use mczk_api::{
     contract::control_api::{LOCK_CONFIRMED, RestartLock},
     zookeeper::Ensemble,
 };
-use mczk_rules::agent::decide::{Decision, membership::MembershipStep, replace::ReplaceStep, restart::RestartStep};
+use mczk_rules::agent::decide::{
+    Decision, membership::MembershipStep, quorum::Quorum, replace::ReplaceStep, restart::RestartStep,
+};
 use mczk_runtime::failure::Error;
 
 /// How a pod goes, and for what: not by force, and its volume stays.
@@ -82,6 +84,18 @@ fn local_host(snapshot: &MemberSnapshot) -> Option<&str> {
     serving.iter().find_map(|server| snapshot.hosts.get(&server.view.as_ref()?.id?)).map(String::as_str)
 }
 
+/// True if a listed server loses its vote by a step. Only the server that leads takes such a step.
+fn takes_a_vote(step: &MembershipStep, list: &Ensemble) -> bool {
+    let MembershipStep::Reconfigure(step) = step else { return false };
+    step.remove.is_some_and(|id| list.servers.iter().any(|server| server.id == id))
+}
+
+/// The server that leads, in whichever cluster it is.
+fn leaders_host(snapshot: &MemberSnapshot) -> Option<&str> {
+    let leader = Quorum::of(&snapshot.observation.views)?.leader?;
+    snapshot.hosts.get(&leader).map(String::as_str)
+}
+
 async fn take_step(
     key: &(String, String),
     snapshot: &MemberSnapshot,
@@ -89,7 +103,8 @@ async fn take_step(
     list: &Ensemble,
     context: &AgentContext,
 ) -> bool {
-    let (Some(client), Some(host)) = (&snapshot.client, local_host(snapshot)) else { return false };
+    let host = if takes_a_vote(&decision.membership, list) { leaders_host(snapshot) } else { local_host(snapshot) };
+    let (Some(client), Some(host)) = (&snapshot.client, host) else { return false };
     let (kind, result) = match &decision.membership {
         MembershipStep::Done | MembershipStep::Wait(_) => return false,
         MembershipStep::Publish => ("server-list", client.publish(host, list).await),

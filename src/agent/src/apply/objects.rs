@@ -62,13 +62,15 @@ pub(crate) async fn apply(
     foreign.remove(&(Kind::ConfigMap.name().to_owned(), source.clients()));
     // The probe has stored its own in this pass.
     let probes = decision.probes.incarnation.is_some();
+    // A StatefulSet that lost its labels still creates pods, of a revision that the agent does not see.
+    let sees_sets = foreign.iter().all(|(kind, _)| kind != Kind::StatefulSet.name());
     context.remember(key, |memory| {
         if !probes {
             memory.foreign.clear();
         }
         memory.foreign.extend(foreign);
     });
-    let removed = remove_surplus(snapshot, &source, &wanted, context).await?;
+    let removed = sees_sets && remove_surplus(snapshot, &source, &wanted, context).await?;
     Ok(wrote || removed)
 }
 

@@ -1,6 +1,10 @@
 //! Stops the servers of incarnations that are over, and removes their objects.
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::{
+    api::core::v1::PersistentVolumeClaim,
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::{SignedDuration, Timestamp},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
@@ -22,6 +26,9 @@ use mczk_rules::agent::{
     render::object::Kind,
 };
 use mczk_runtime::failure::{During, Error, is_not_found};
+
+/// How long an object may take to end before its finalizers are named.
+const ENDS_IN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
 /// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
@@ -132,8 +139,17 @@ pub(super) async fn delete(
     kind: Kind,
     live: &DynamicObject,
 ) -> Result<bool, Error> {
-    if live.metadata.deletion_timestamp.is_some() {
-        return Ok(true);
+    if let Some(Time(since)) = &live.metadata.deletion_timestamp {
+        if Timestamp::now().duration_since(*since) < ENDS_IN {
+            return Ok(true);
+        }
+        let (name, finalizers) = (live.name_any(), live.finalizers().join(", "));
+        let kept = async {
+            let why = format!("its finalizers keep it: {finalizers}. Let what has set them end, or remove them");
+            Err::<(), _>(Error::Altered { action: format!("deleting {} {name}", kind.name()), why })
+        };
+        let verb = ObjectVerb::Delete;
+        return Ok(context.attempt(&snapshot.key(), (kind.name(), &name, verb), "", kept).await?.is_some());
     }
     let params = DeleteParams {
         preconditions: Some(Preconditions { uid: live.uid(), resource_version: live.resource_version() }),

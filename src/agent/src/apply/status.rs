@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{
-    context::AgentContext,
+    context::{AgentContext, STATUS},
     observe::{cluster_name, snapshot::MemberSnapshot},
     write_history::ObjectVerb,
 };
@@ -39,10 +39,7 @@ pub(crate) async fn write(
     let value = serde_json::to_value(&decision.status).during(as_json)?;
     let (fingerprint, write) = (short_hash(&value).during(as_json)?, patch(&object.metadata, &value, context));
     let key = snapshot.key();
-    Ok(context
-        .attempt(&key, ("The status of ZooKeeper", &key.1, ObjectVerb::Write), &fingerprint, write)
-        .await?
-        .is_some())
+    Ok(context.attempt(&key, (STATUS, &key.1, ObjectVerb::Write), &fingerprint, write).await?.is_some())
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running, and the agent

@@ -28,7 +28,7 @@ use mczk_rules::agent::{
     },
 };
 use mczk_runtime::{
-    client_certificates::check,
+    client_certificates::{check, check_subjects},
     failure::{During, Error},
     pki,
 };
@@ -109,26 +109,30 @@ pub(super) async fn client(
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
-    Ok(client_certificates::accept(name, state(secret), copy))
+    Ok(client_certificates::accept(name, state(secret, copy.as_ref()), copy))
 }
 
-fn state(secret: Option<Secret>) -> SecretState {
+fn state(secret: Option<Secret>, copy: Option<&Material>) -> SecretState {
     let Some(secret) = secret else { return SecretState::Missing };
     // A Secret that Karmada propagated keeps this annotation when Karmada releases it. A Secret that was created in this
     // cluster has neither mark and is accepted too.
     let released =
         secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(KARMADA_MANAGED_LABEL);
     match complete(&secret.data.unwrap_or_default()) {
-        Ok(material) => complete_state(material, released, Timestamp::now()),
+        Ok(material) => complete_state(material, copy, released, Timestamp::now()),
         Err(key) => SecretState::Partial(key),
     }
 }
 
 /// A Secret that holds all three keys. `mczk server` takes an expired certificate of the agent's copy, because ZooKeeper would
-/// not start without any. But an expired one of the user must not replace a copy that is valid.
-fn complete_state(material: Material, released: bool, now: Timestamp) -> SecretState {
+/// not start without any. But an expired one of the user must not replace a copy that is valid. Authorities that servers trust already
+/// are not asked for their subjects: a renewal beside them must reach the servers.
+fn complete_state(material: Material, copy: Option<&Material>, released: bool, now: Timestamp) -> SecretState {
     let Material { certificate, key, authorities } = &material;
-    if let Err(unsound) = check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
+    let sound = check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes());
+    let is_trusted = copy.is_some_and(|copy| copy.authorities == *authorities);
+    let subjects = || if is_trusted { Ok(()) } else { check_subjects(authorities.as_bytes()) };
+    if let Err(unsound) = sound.and_then(|()| subjects()) {
         return SecretState::Unsound(unsound.to_string());
     }
     // The first one is the server's own.
@@ -239,11 +243,29 @@ mod tests {
             Material { certificate: issued.certificate, key: issued.key, authorities: ca.certificate }
         };
         let (newest, copy) = (issue(30), issue(300));
-        let state = complete_state(newest.clone(), false, made + DAY * days);
+        let state = complete_state(newest.clone(), Some(&copy), false, made + DAY * days);
         let accepted = client_certificates::accept("s", state, Some(copy.clone()));
         assert_eq!(accepted.material, Some(if why.is_some() { copy } else { newest }));
         assert_eq!(accepted.problem.is_some(), why.is_some());
         assert!(why.is_none_or(|why| accepted.problem.unwrap().contains(why)));
+    }
+
+    /// ZooKeeper trusts one of two authorities with one subject. If servers have both already, the agent accepts a renewed certificate.
+    #[rstest]
+    #[case::new_to_the_servers(false, Some("two authorities with the same subject"))]
+    #[case::as_servers_have_them(true, None)]
+    fn authorities_of_one_subject(#[case] known: bool, #[case] why: Option<&str>) {
+        let now = Timestamp::now();
+        let (former, ca) = (pki::authority("a", now, DAY).unwrap(), pki::authority("a", now, DAY).unwrap());
+        let issued = pki::identity("i", (&ca.certificate, &ca.key), now, DAY).unwrap();
+        let authorities = format!("{}{}", former.certificate, ca.certificate);
+        let newest = Material { certificate: issued.certificate, key: issued.key, authorities };
+        let copy = Material { certificate: String::new(), ..newest.clone() };
+        let state = complete_state(newest, Some(&copy).filter(|_| known), false, now);
+        match state {
+            SecretState::Unsound(said) => assert!(why.is_some_and(|why| said.contains(why)), "{said}"),
+            _ => assert_eq!(why, None),
+        }
     }
 
     #[test]

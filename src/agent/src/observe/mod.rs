@@ -80,7 +80,6 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let claims: Vec<Claim> = live_claims.iter().filter_map(volumes::claim).collect();
     let local_server = |pod: &Pod| pods::local_server(pod, &nodes, (&claims, &failures), &memory);
     let servers: Vec<_> = pods.iter().filter_map(local_server).collect();
-    let mut obstacles = Vec::new();
     if acceptance == Acceptance::Accepted {
         volumes::grow(&object, list.as_ref(), (&claims, &servers), context).await?;
     }
@@ -89,7 +88,6 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let client_certificates = certificates::client(context, &object, list.as_ref(), &live).await?;
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
-    obstacles.extend(unusable);
     Box::pin(next_pod::check_missing(key, &live, (&pods, &live_claims), &memory, context)).await?;
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let observation = Observation {
@@ -114,9 +112,10 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         lifetimes,
         client_certificates,
         foreign: memory.foreign.clone(),
-        obstacles,
+        obstacles: unusable.into_iter().collect(),
         published: memory.published.clone(),
         due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
+        missing_voters: memory.missing_voters.clone(),
         locked_for: memory.locked_since.map_or(Duration::ZERO, |since| since.elapsed()),
         lock_failure: memory.lock_failure.clone(),
         holder: format!("{}/{FIELD_MANAGER}/{}", cluster.as_deref().unwrap_or_default(), context.options.instance),
@@ -128,6 +127,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let mut snapshot = MemberSnapshot { observation, live, hosts: BTreeMap::new(), client, memory };
     if let Some(list) = &list {
         servers::poll(&mut snapshot, list, &pods::addresses(&pods)).await;
+        snapshot.observation.note_missing_voters(context.began.elapsed());
     }
     Ok(Outcome::Observed(Box::new(snapshot)))
 }

@@ -4,11 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Pod},
+    jiff::Timestamp,
+};
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, ListParams, PostParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
+use serde_json::json;
 use tracing::debug;
 
 use crate::{
@@ -19,7 +23,11 @@ use crate::{
     },
     write_history::ObjectVerb,
 };
-use mczk_rules::agent::next_pod::{claim_for, fits_in_place_of, pod_of};
+use mczk_api::contract::labels::TRY_AGAIN;
+use mczk_rules::agent::{
+    next_pod::{claim_for, fits_in_place_of, pod_of},
+    render::Kind,
+};
 use mczk_runtime::failure::{During, Error, is_conflict, refusal};
 
 /// How long a pod may be missing before the agent asks why.
@@ -39,21 +47,55 @@ pub(super) async fn check_missing(
         Some((set, names.find(|name| pods.iter().all(|pod| pod.name_any() != *name))?))
     });
     let since = missing.as_ref().map(|_| memory.pod_missing_since.unwrap_or_else(Instant::now));
-    context.remember(key, |memory| memory.pod_missing_since = since);
+    context.remember(key, |memory| {
+        memory.pod_missing_since = since;
+        memory.must_wake &= since.is_some();
+    });
     match missing {
         Some((set, name)) if since.is_some_and(|since| since.elapsed() >= MISSING_FOR) => {
             let claim = claim_for(set, &name).filter(|claim| claims.iter().all(|c| c.name_any() != claim.name_any()));
-            let Some(claim) = claim else { return ask(key, set, (&name, &name), context).await.map(drop) };
-            let asked = ("PersistentVolumeClaim", claim.name_any(), ObjectVerb::Ask);
-            if context.may_write(key, &asked, revision(set).unwrap_or_default())
+            let asked = claim.as_ref().map_or_else(
+                || ("Pod", name.clone(), ObjectVerb::Ask),
+                |claim| ("PersistentVolumeClaim", claim.name_any(), ObjectVerb::Ask),
+            );
+            let was_refused =
+                [&asked, &("Pod", name.clone(), ObjectVerb::Ask)].iter().any(|asked| memory.writes.refuses(asked));
+            context.remember(key, |memory| memory.must_wake |= was_refused);
+            let is_due = context.may_write(key, &asked, revision(set).unwrap_or_default());
+            let is_accepted = is_due
                 && ask(key, set, (&name, &name), context).await?
-            {
-                ask_for_claim(key, set, &claim, context).await?;
-            }
-            Ok(())
+                && match &claim {
+                    Some(claim) => ask_for_claim(key, set, claim, context).await?,
+                    None => true,
+                };
+            if is_accepted && (was_refused || memory.must_wake) { try_again(key, set, context).await } else { Ok(()) }
         }
         _ => Ok(()),
     }
+}
+
+/// Changes a StatefulSet, so that its controller creates the missing pod now: it tries again ever later, after up to 17 minutes.
+async fn try_again(key: &(String, String), set: &DynamicObject, context: &AgentContext) -> Result<(), Error> {
+    let name = set.name_any();
+    let annotations = json!({ TRY_AGAIN: Timestamp::now().to_string() });
+    let patch = json!({
+        "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version(), "annotations": annotations },
+    });
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let write = async {
+        let api = context.api(&key.0, Kind::StatefulSet);
+        match api.patch(&name, &params, &Patch::Merge(&patch)).await {
+            // Another change wakes the controller as well.
+            Err(error) if is_conflict(&error) => {}
+            other => drop(other.during(|| format!("waking the controller of {name}"))?),
+        }
+        context.metrics.wrote("StatefulSet", "patch");
+        Ok(())
+    };
+    if context.attempt(key, ("StatefulSet", &name, ObjectVerb::Ask), "try again", write).await?.is_some() {
+        context.remember(key, |memory| memory.must_wake = false);
+    }
+    Ok(())
 }
 
 /// Asks for a claim, which the StatefulSet controller creates before its pod. A refusal is remembered, as that of a write.
@@ -62,7 +104,7 @@ async fn ask_for_claim(
     set: &DynamicObject,
     claim: &PersistentVolumeClaim,
     context: &AgentContext,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let name = claim.name_any();
     let question = async {
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &key.0);
@@ -75,7 +117,7 @@ async fn ask_for_claim(
         }
         unless_unanswered(error).during(|| format!("asking for claim {name}"))
     };
-    answered(key, ("PersistentVolumeClaim", &name), set, context, question).await.map(drop)
+    answered(key, ("PersistentVolumeClaim", &name), set, context, question).await
 }
 
 /// Asks, and remembers a refusal for as long as the StatefulSet is as it is. False if it is refused.
@@ -159,4 +201,65 @@ async fn ask(
         unless_unanswered(error).during(|| format!("asking for pod {called}"))
     };
     answered(key, ("Pod", pod), set, context, question).await
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use hyper::{Method, Request, Response};
+    use kube::{Client, client::Body};
+    use serde_json::Value;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::context::tests::with_client;
+
+    /// Its controller tried in vain, and tries again ever later: up to 17 minutes after the quota was raised.
+    #[tokio::test]
+    async fn the_controller_of_a_pod_that_was_refused_tries_at_once() {
+        let calls = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&calls);
+        let service = service_fn(move |request: Request<Body>| {
+            let mut calls = seen.lock().unwrap();
+            let sent = |method: &str| calls.iter().filter(|call| call.starts_with(method)).count();
+            let (asked, woken) = (sent("POST"), sent("PATCH"));
+            let (code, answer) = match *request.method() {
+                // It has to be woken all the same.
+                Method::PATCH if woken == 0 => (504, json!({ "message": "timeout", "code": 504 })),
+                Method::POST if asked == 0 => (403, json!({ "message": "exceeded quota", "code": 403 })),
+                Method::GET => (200, json!({ "metadata": {}, "items": [] })),
+                _ => (200, json!({ "metadata": { "name": "zk-abc" } })),
+            };
+            calls.push(format!("{} {}", request.method(), request.uri().path()));
+            let body = Body::from(Value::to_string(&answer).into_bytes());
+            async move { Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?) }
+        });
+        let context = with_client(Client::new(service, "n"));
+        let set: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {
+                "name": "zk-abc", "namespace": "n", "uid": "s", "generation": 1,
+                "labels": { "mczk.io/incarnation": "abc", "mczk.io/role": "voter" },
+            },
+            "spec": { "replicas": 1, "template": {
+                "metadata": { "labels": { "mczk.io/revision": "r1" } }, "spec": { "containers": [], "volumes": [] },
+            } },
+            "status": { "observedGeneration": 1 },
+        }))
+        .unwrap();
+        let live = BTreeMap::from([((Kind::StatefulSet, "zk-abc".to_owned()), set)]);
+        let key = ("n".to_owned(), "zk".to_owned());
+        let patches = || calls.lock().unwrap().iter().filter(|call| call.starts_with("PATCH")).count();
+        for expected in [0, 1, 2, 2] {
+            context.memory(&key, "u");
+            context.remember(&key, |memory| memory.pod_missing_since = Instant::now().checked_sub(MISSING_FOR));
+            let memory = context.memory(&key, "u");
+            check_missing(&key, &live, (&[], &[]), &memory, &context).await.unwrap();
+            assert_eq!(patches(), expected, "{:?}", calls.lock().unwrap());
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
+    }
 }

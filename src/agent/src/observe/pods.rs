@@ -22,7 +22,7 @@ use mczk_api::contract::{
     pod_layout::SERVER_CONTAINER,
 };
 use mczk_rules::agent::decide::{
-    local_server::LocalServer,
+    local_server::{ENDS_IN, LocalServer},
     observation::{Claim, Observation},
 };
 use mczk_runtime::failure::{During, Error};
@@ -76,6 +76,8 @@ pub(super) fn local_server(
     let begun = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
     let begun = begun.or(pod.metadata.creation_timestamp.as_ref());
     let claim = claims.iter().find(|claim| claim.name == claim_of(&name));
+    // Kubernetes writes the time at which the grace period is over.
+    let ends = pod.metadata.deletion_timestamp.as_ref();
     let server = LocalServer {
         role: role(labels)?,
         ordinal,
@@ -83,7 +85,9 @@ pub(super) fn local_server(
         revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         runs: runs(pod) && !nodes.gone.contains(&uid),
-        terminating: pod.metadata.deletion_timestamp.is_some(),
+        terminating: ends.is_some(),
+        orphaned: pod.owner_references().iter().all(|owner| owner.controller != Some(true)),
+        overdue: ends.is_some_and(|ends| Timestamp::now().duration_since(ends.0) > ENDS_IN),
         drain: nodes.drains.get(&uid).cloned(),
         needs_mount: claim.zip(begun).is_some_and(|(claim, begun)| claim.size.needs_mount(begun.0, Timestamp::now())),
         failure: failures.get(&name).map(|(failure, _)| failure.text()),

@@ -41,6 +41,7 @@ impl MemberSnapshot {
         let continues = |step: &MembershipStep| *step == decision.membership || memory.stepped;
         let since = memory.due.take().filter(|(step, _)| continues(step)).map(|(_, since)| since);
         memory.stepped &= due;
+        memory.missing_voters.clone_from(&self.observation.missing_voters);
         memory.due = due.then(|| (decision.membership.clone(), since.unwrap_or_else(Instant::now)));
         let misses = !self.observation.missing_secrets.is_empty();
         memory.missing_since = begin(misses, memory.missing_since);

@@ -119,6 +119,8 @@ mod tests {
             ready: false,
             runs: false,
             terminating: false,
+            orphaned: false,
+            overdue: false,
             drain: None,
             needs_mount: false,
             failure: None,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::agent::decide::{
     client_certificates::AcceptedCertificates,
     lifetimes::Lifetimes,
+    missing::MissingVoters,
     observation::{Claim, Observation},
     volume_size::VolumeSize,
 };
@@ -50,6 +51,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         obstacles: vec![],
         published: None,
         due_for: Duration::ZERO,
+        missing_voters: MissingVoters::default(),
         locked_for: Duration::ZERO,
         lock_failure: None,
         holder: "m1".into(),
@@ -98,6 +100,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         zxid: None,
         synced_voters: None,
         snapshot_bytes: None,
+        short_seconds: None,
         version: None,
         configuration: None,
         accepted_epoch: i64::from(serving),

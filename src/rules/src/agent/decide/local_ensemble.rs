@@ -1,6 +1,6 @@
 //! The incarnation of the accepted server list, in this cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube_core::ResourceExt;
 
@@ -9,7 +9,7 @@ use crate::agent::{
         accept::{self, Acceptance},
         first_start::{self, LocalServers},
         local_server::LocalServer,
-        observation::{Claim, Observation, RefusedChange, RefusedDeletion},
+        observation::{Claim, Observation, RefusedChange, RefusedDeletion, ServerSet},
         quorum::Quorum,
         replica_floor::Voters,
     },
@@ -36,6 +36,8 @@ pub(super) struct LocalEnsemble<'a> {
     /// Its servers in this cluster.
     pub(super) servers: Vec<LocalServer>,
     pub(super) quorum: Option<Quorum>,
+    /// Ids of the voters that the server list names, in all clusters.
+    pub(super) listed_voters: BTreeSet<i32>,
     /// True if a quorum has ever formed.
     pub(super) formed: bool,
     /// True if the incarnation ends or has ended.
@@ -77,6 +79,7 @@ impl<'a> LocalEnsemble<'a> {
             cluster,
             servers,
             quorum,
+            listed_voters: list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect(),
             formed,
         }
     }
@@ -129,11 +132,16 @@ impl<'a> LocalEnsemble<'a> {
         source::revision(&self.observation.object.spec, self.list)
     }
 
-    /// True if the StatefulSets create pods of the current revision. A pod that is deleted before comes back unchanged.
+    /// True if the StatefulSets create pods of the current revision. A pod that is deleted before comes back unchanged, as does
+    /// one whose StatefulSet has lost its labels: the agent does not see it, and cannot change it. A pod without an owner does not
+    /// come back.
     pub(super) fn sets_are_current(&self) -> bool {
         let revision = &self.revision();
-        let sets = self.observation.sets.iter().filter(|set| set.incarnation == self.incarnation && set.replicas > 0);
-        sets.into_iter().all(|set| set.revision.as_ref() == Some(revision))
+        let of_incarnation = |set: &&ServerSet| set.incarnation == self.incarnation;
+        let mut sets = self.observation.sets.iter().filter(of_incarnation);
+        let is_seen = |role: Role| self.observation.sets.iter().filter(of_incarnation).any(|set| set.role == role);
+        let all_seen = self.servers.iter().all(|server| server.orphaned || is_seen(server.role));
+        all_seen && sets.all(|set| set.replicas == 0 || set.revision.as_ref() == Some(revision))
     }
 
     /// Pods of its servers that must stay, and why.
@@ -165,7 +173,9 @@ impl<'a> LocalEnsemble<'a> {
     pub(super) fn missing_mount(&self) -> Option<String> {
         let is_mounted =
             |refusal: &&RefusedChange| ["ConfigMap", "Secret", "ServiceAccount"].contains(&refusal.kind.as_str());
-        let mut refused = self.observation.refusals.iter().filter(|refusal| !refusal.undone);
+        let clients = source::client_config(&self.observation.object.name_any());
+        let counts = |refusal: &&RefusedChange| !refusal.undone && refusal.name != clients;
+        let mut refused = self.observation.refusals.iter().filter(counts);
         let refused = refused.find(is_mounted).map(|RefusedChange { kind, name, .. }| format!("{kind} {name}"));
         self.lacks_client_certificates().then(|| "certificates for clients".to_owned()).or(refused)
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::SignedDuration;
+
 use crate::agent::decide::drain::{Drain, Stay};
 use mczk_api::{
     contract::control_api::{Mode, Phase, ServerReport},
@@ -10,6 +12,9 @@ use mczk_api::{
 };
 
 const UNREACHED: &str = "it runs, and the agent does not reach its port 8443";
+
+/// How long the end of a pod may take beyond its grace period.
+pub const ENDS_IN: SignedDuration = SignedDuration::from_secs(60);
 
 /// A server of this cluster.
 #[allow(clippy::struct_excessive_bools)] // independent facts
@@ -34,6 +39,10 @@ pub struct LocalServer {
     pub runs: bool,
     /// True if the pod is being deleted.
     pub terminating: bool,
+    /// True if no StatefulSet owns the pod: it was deleted without its pods.
+    pub orphaned: bool,
+    /// True if the pod should have ended [`ENDS_IN`] ago.
+    pub overdue: bool,
     /// The drain of its node, if its node is being drained.
     pub drain: Option<Drain>,
     /// True if its file system has to grow, and does so only when its volume is mounted again.

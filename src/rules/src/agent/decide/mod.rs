@@ -5,7 +5,7 @@
 //! | rule | file |
 //! |---|---|
 //! | spec and server list that the agent accepts | [`accept`], `without_list` |
-//! | servers of this cluster, the quorum that the agent sees | [`local_server`], `local_ensemble`, [`quorum`] |
+//! | servers of this cluster, the quorum that the agent sees, voters that are missing | [`local_server`], `local_ensemble`, [`quorum`], [`missing`] |
 //! | whether a server may restart, and which one next | [`restart`]: its `rule` |
 //! | whether a volume may be replaced | [`replace`]: its `rule` |
 //! | steps of the membership | [`membership`] |
@@ -37,6 +37,7 @@ mod loaded;
 mod local_ensemble;
 pub mod local_server;
 pub mod membership;
+pub mod missing;
 pub mod observation;
 mod obstacle;
 mod other_incarnations;
@@ -67,11 +68,13 @@ pub use decision::Decision;
 pub use decision::Requeue;
 
 use crate::agent::decide::{
-    accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
-    obstacle::ObstacleInputs, preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep,
-    status::AgentStatusInputs,
+    accept::Acceptance, local_ensemble::LocalEnsemble, observation::Observation, obstacle::ObstacleInputs,
+    preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep, status::AgentStatusInputs,
 };
-use mczk_api::{contract::cause::Cause, zookeeper::Ensemble};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, tombstone},
+    zookeeper::Ensemble,
+};
 
 /// Decides what the agent does next.
 #[must_use]
@@ -97,7 +100,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         replicas: &replicas,
         others: others.as_ref(),
         deletion,
-        refused: refused::of_servers(observation),
+        refused: refused::of_servers(observation, acts).or_else(|| declared_over(&ensemble, &acceptance)),
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);
@@ -108,8 +111,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let run = acts.then_some((replicas.voters.replicas, replicas.observers.replicas));
     let has_servers = ensemble.remains() || run.is_some_and(|(voters, observers)| voters + observers > 0);
     let is_gone = observation.incarnations().is_empty() && !ensemble.is_being_deleted();
-    let idle =
-        membership.step == MembershipStep::Done && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
+    let idle = membership.rests && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
     let before = &object.status.clone().unwrap_or_default();
     let status = status::report(&AgentStatusInputs {
         generation: object.metadata.generation,
@@ -126,7 +128,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
         replacing: replace::describe(observation, &replace),
-        undone: refused::undone(observation),
+        undone: refused::undone(observation).or_else(|| refused::needless(observation).filter(|_| acts)),
         others: (removal.others.clone(), others),
         certificates: client.message,
         expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),
@@ -137,6 +139,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         first_starts: first_start::record(before, &list, ensemble.local()),
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
         smallest_volume: growth::smallest(&ensemble),
+        missing_voters: observation.missing_voters.reported(missing::REPORTED_AFTER),
         now,
     });
     Decision {
@@ -166,6 +169,23 @@ fn observed_obstacles(ensemble: &LocalEnsemble<'_>, list: &Ensemble) -> Vec<Caus
     let observed = newer_list.into_iter().chain(refused::foreign(observation, |kind, _| kind != "Pod"));
     let observed = observed.chain(observation.obstacles.iter().cloned());
     observed.chain(growth::refused(ensemble)).chain(growth::failure(ensemble)).collect()
+}
+
+/// A tombstone ends servers that an accepted spec declares: the object is being deleted, or the control plane was restored from a
+/// copy that is older than the tombstone.
+fn declared_over(ensemble: &LocalEnsemble<'_>, acceptance: &Acceptance) -> Option<Cause> {
+    let (observation, id) = (ensemble.observation, ensemble.incarnation);
+    let is_declared = *acceptance == Acceptance::Accepted && ensemble.is_managed() && !ensemble.is_being_deleted();
+    let is_over = observation.tombstones.contains(id) && !ensemble.list.phase.is_ending();
+    (is_over && is_declared).then(|| {
+        let secret = tombstone::secret_name(&observation.object.name_any(), id);
+        let message = format!(
+            "Secret {secret} says that incarnation {id} is over, so its servers stop, and the control plane still declares it. If \
+             the ensemble is being deleted, wait. If the control plane was restored from an older copy, and the ensemble shall go on, \
+             delete that Secret in this cluster"
+        );
+        Cause { reason: Reason::DeclaredOver, message }
+    })
 }
 
 const fn requeue(at_rest: bool) -> Requeue {

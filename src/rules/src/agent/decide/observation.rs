@@ -10,6 +10,7 @@ use crate::agent::{
         client_certificates::AcceptedCertificates,
         lifetimes::Lifetimes,
         local_server::LocalServer,
+        missing::MissingVoters,
         probe::Probe,
         volume_size::VolumeSize,
     },
@@ -151,6 +152,8 @@ pub struct Observation {
     pub published: Option<(String, i64)>,
     /// How long a membership step has been due.
     pub due_for: Duration,
+    /// The voters that are missing, and since when.
+    pub missing_voters: MissingVoters,
     /// How long this agent has held the restart lock.
     pub locked_for: Duration,
     /// Why no server gave this agent the restart lock, although no other agent holds it.
@@ -160,6 +163,11 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Notes which voters the polled servers miss, at a time since the start of the agent.
+    pub fn note_missing_voters(&mut self, now: Duration) {
+        self.missing_voters = std::mem::take(&mut self.missing_voters).after(&self.views, now);
+    }
+
     /// Whether the agent accepts the spec.
     pub(super) fn acceptance(&self) -> Acceptance {
         acceptance(&self.object, &self.stored, self.cluster.as_deref(), &self.configurations)

@@ -13,7 +13,7 @@ pub(super) struct ObstacleInputs<'a> {
     /// What users read of other incarnations that live here.
     pub(super) others: Option<&'a String>,
     pub(super) deletion: Deletion,
-    /// What the API server refuses.
+    /// What the API server refuses, or a tombstone.
     pub(super) refused: Option<Cause>,
     /// Why a change waits for certificates for clients.
     pub(super) certificates: Option<&'a String>,

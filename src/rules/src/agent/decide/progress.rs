@@ -66,7 +66,21 @@ pub(super) fn lacks(
     restart: &RestartStep,
     acts: bool,
 ) -> Option<Cause> {
-    if acts { Some(describe(ensemble, replicas, restart)) } else { failed(ensemble).filter(|_| !ensemble.over) }
+    if acts {
+        return Some(describe(ensemble, replicas, restart));
+    }
+    if ensemble.over { leaving(ensemble) } else { failed(ensemble) }
+}
+
+/// A pod that takes long to end. Kubernetes keeps one whose node does not answer, or that has finalizers.
+fn leaving(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
+    let server = ensemble.servers.iter().find(|server| server.overdue)?;
+    let message = format!(
+        "{} is being stopped, and does not end: see its node and its finalizers. If the node is lost for good, delete the Node, \
+         or give it the taint node.kubernetes.io/out-of-service",
+        server.pod
+    );
+    Some(Cause { reason: Reason::Waiting, message })
 }
 
 /// The first thing that keeps the servers from being as declared.
@@ -127,7 +141,7 @@ fn turning_away(ensemble: &LocalEnsemble<'_>) -> Option<Cause> {
         ensemble.servers.iter().filter(|server| !server.outdated(&ensemble.observation.object.spec.revision));
     let (pod, why) = current.find_map(|server| Some((&server.pod, server.turns_away()?)))?;
     let message = format!(
-        "{pod} serves, but turns away every client with TLS: {why}. Correct the settings ssl.* in template.zooCfg, or the \
+        "{pod} serves, but turns away clients with TLS: {why}. Correct the settings ssl.* in template.zooCfg, or the \
          certificate of tls.client"
     );
     Some(Cause { reason: Reason::ServerFailed, message })

@@ -1,6 +1,6 @@
 //! The quorum, as this agent sees it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use mczk_api::{
     contract::{
@@ -33,6 +33,8 @@ pub struct Quorum {
     pub leader: Option<i32>,
     /// Voters that follow the leader, by its own count.
     pub(crate) counted: Option<i32>,
+    /// For how long the leader has counted fewer voters than its configuration has. Absent if its server is too old to measure it.
+    pub(crate) short_for: Option<Duration>,
 }
 
 impl Quorum {
@@ -51,15 +53,24 @@ impl Quorum {
         let newest = views.iter().filter(attached).map(epoch).max();
         let leads = |v: &&ServerReport| Some(epoch(v)) >= newest || broken!(BelieveOldLeader);
         let leader = leaders.max_by_key(|v| v.zxid).filter(leads).and_then(|v| v.id).filter(|id| voters.contains(id));
-        let counted = views.iter().find(|v| v.id.is_some() && v.id == leader).and_then(|v| v.synced_voters);
+        let view_of_leader = views.iter().find(|v| v.id.is_some() && v.id == leader);
+        let counted = view_of_leader.and_then(|v| v.synced_voters);
+        let seconds = view_of_leader.and_then(|v| v.short_seconds).and_then(|seconds| u64::try_from(seconds).ok());
+        let short_for = seconds.map(Duration::from_secs);
         let without_session = views.iter().filter(|v| !v.serving && v.takes_part()).filter_map(|v| v.id).collect();
-        Some(Self { configuration, following, settled, without_session, leader, counted })
+        Some(Self { configuration, following, settled, without_session, leader, counted, short_for })
     }
 
     /// Ids of the voters.
     #[must_use]
     pub fn voters(&self) -> BTreeSet<i32> {
         self.configuration.voters().collect()
+    }
+
+    /// True if the agent sees that a server leads or follows, with sessions or without.
+    #[must_use]
+    pub(crate) fn takes_part(&self, id: i32) -> bool {
+        self.following.contains(&id) || self.without_session.contains(&id)
     }
 
     /// True if a voter takes part although it serves no session, or may take part: the leader counts more voters than the agent
@@ -69,9 +80,9 @@ impl Quorum {
         if broken!(BuryUnseen) {
             return false;
         }
-        let seen = |id: &i32| self.following.contains(id) || self.without_session.contains(id);
-        let seen_voters = i32::try_from(self.voters().iter().filter(|id| seen(id)).count()).unwrap_or(i32::MAX);
-        seen(&id) || self.counted.is_some_and(|counted| counted.saturating_add(1) > seen_voters)
+        let seen = self.voters().iter().filter(|id| self.takes_part(**id)).count();
+        let seen_voters = i32::try_from(seen).unwrap_or(i32::MAX);
+        self.takes_part(id) || self.counted.is_some_and(|counted| counted.saturating_add(1) > seen_voters)
     }
 
     /// Why a server does not count as one that follows.

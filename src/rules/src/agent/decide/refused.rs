@@ -1,8 +1,13 @@
 //! Step: what the API server refuses, what belongs to others, and what another writer undoes, in the words that a user needs.
 
-use crate::agent::decide::{
-    growth,
-    observation::{Observation, RefusedChange},
+use kube_core::ResourceExt;
+
+use crate::agent::{
+    decide::{
+        growth,
+        observation::{Observation, RefusedChange},
+    },
+    render::source::client_config,
 };
 use mczk_api::contract::{cause::Cause, conditions::Reason};
 
@@ -21,16 +26,29 @@ pub(super) fn refused(observation: &Observation, counts: impl Fn(&str, &str) -> 
     all(observation, counts, Reason::ObjectRefused, "is refused")
 }
 
-/// What the API server refuses of servers, and of what they need: that is not the probe.
-pub(super) fn of_servers(observation: &Observation) -> Option<Cause> {
-    refused(observation, |kind, _| kind != PROBE)
+/// What the API server refuses of servers, and of what they need: that is not the probe, nor what `needless` names while servers
+/// are to run.
+pub(super) fn of_servers(observation: &Observation, acts: bool) -> Option<Cause> {
+    refused(observation, |kind, name| kind != PROBE && !(acts && is_needless(observation, kind, name)))
+}
+
+/// What the API server refuses, although every server is as declared without it.
+pub(super) fn needless(observation: &Observation) -> Option<Cause> {
+    refused(observation, |kind, name| is_needless(observation, kind, name))
+}
+
+/// True for the deletion of what a former revision left, and for the ConfigMap that only applications read.
+fn is_needless(observation: &Observation, kind: &str, name: &str) -> bool {
+    let leftovers = ["The deletion of ConfigMap", "The deletion of Secret"];
+    leftovers.contains(&kind) || kind == "ConfigMap" && name == client_config(&observation.object.name_any())
 }
 
 /// Some objects that the agent wants to write, and that belong to others. `counts` takes a kind and a name.
 pub(super) fn foreign(observation: &Observation, counts: impl Fn(&str, &str) -> bool) -> impl Iterator<Item = Cause> {
     let names = observation.foreign.iter().filter(move |(kind, name)| counts(kind, name));
     names.map(|(kind, name)| {
-        let remedy = "Delete it only if nothing else needs it. Declare the ensemble under another name only if no \
+        let remedy = "If it is one of mczk that has lost its labels, as on a StatefulSet whose pods have them, give them back. \
+                      Delete it only if nothing else needs it. Declare the ensemble under another name only if no \
                       servers of this name run";
         Cause::new(Reason::NameConflict, format!("{kind} {name} exists and does not belong to the agent. {remedy}"))
     })

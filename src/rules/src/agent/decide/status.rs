@@ -3,6 +3,8 @@
 //! The operator depends on it (`crate::rollout::report`): a completed spec hash stays completed, whatever happens to the
 //! servers later. The condition `Progressing` says how they are now.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
@@ -78,6 +80,8 @@ pub struct AgentStatusInputs<'a> {
     pub unused_claims: Vec<String>,
     /// The size of the smallest volume of its servers.
     pub smallest_volume: Option<Quantity>,
+    /// Voters that are missing, whatever their cluster is.
+    pub missing_voters: BTreeSet<i32>,
     /// The time, for conditions that change.
     pub now: Timestamp,
 }
@@ -141,6 +145,7 @@ pub(crate) fn halted(before: &ZooKeeperStatus, why: Cause, now: Timestamp) -> Zo
         ready_replicas: before.ready_replicas.map(|_| 0),
         writable: before.writable.map(|_| false),
         voting_members: Vec::new(),
+        missing_voters: Vec::new(),
         config_version: None,
         leader: None,
         ..before.clone()
@@ -224,6 +229,7 @@ fn report_servers(inputs: &AgentStatusInputs<'_>, status: &mut ZooKeeperStatus) 
     let of_data = of_data.and_then(|bytes| u64::try_from(bytes).ok());
     status.snapshot_bytes = of_data.map(|bytes| rounded(bytes, inputs.before.snapshot_bytes));
     status.published_epoch = inputs.published;
+    status.missing_voters = inputs.missing_voters.iter().copied().collect();
     status.ensemble_tls.clone_from(&inputs.loaded);
     status.missing_secrets.clone_from(&inputs.missing_secrets);
     if !inputs.servers.is_empty() || !through.is_empty() {

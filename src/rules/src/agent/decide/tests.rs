@@ -18,6 +18,7 @@ use crate::{
         drain::Drain,
         fixtures::{self, observation, report},
         local_server::LocalServer,
+        membership::MembershipStep,
         observation::{Claim, RefusedChange, RefusedDeletion, ServerSet},
         refused::PROBE,
         volume_size::VolumeSize,
@@ -218,6 +219,8 @@ fn server(ordinal: i32, revision: &str) -> LocalServer {
         ready: false,
         runs: false,
         terminating: false,
+        orphaned: false,
+        overdue: false,
         failure: None,
         view: None,
         unready_for: restart::SILENCE,
@@ -676,7 +679,7 @@ fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
 #[rstest]
 #[case::no_pod_starts(|c: &mut Cluster| c.fail("image zk:1 cannot be pulled"), "False ServerFailed", "zk-abc-0 does not start: image zk:1 cannot be pulled")]
 #[case::it_exits(|c: &mut Cluster| c.runs_in(Phase::Exited { reason: "exit code 1".into() }), "False ServerFailed", "zk-abc-0 does not start: exit code 1")]
-#[case::it_turns_clients_away(|c: &mut Cluster| c.turn_away(0), "False ServerFailed", "zk-abc-0 serves, but turns away every client with TLS: it closes each connection. Correct the settings ssl.* in template.zooCfg, or the certificate of tls.client")]
+#[case::it_turns_clients_away(|c: &mut Cluster| c.turn_away(0), "False ServerFailed", "zk-abc-0 serves, but turns away clients with TLS: it closes each connection. Correct the settings ssl.* in template.zooCfg, or the certificate of tls.client")]
 #[case::it_waits(|c: &mut Cluster| c.runs_in(Phase::Waiting { reason: "its name does not resolve".into() }), "True Starting", "zk-abc-0 waits: its name does not resolve")]
 #[case::it_does_not_serve(|c: &mut Cluster| c.runs_in(Phase::Running), "True Starting", "zk-abc-0 does not serve yet")]
 #[case::a_volume_is_too_small(|c: &mut Cluster| c.observation.claims = vec![sized(0, "1Gi", "512Mi", &[])], "True GrowingVolume", "PersistentVolumeClaim data-zk-abc-0 has 512Mi and not template.storage.size 1Gi: the claim does not show yet that its storage class grows it")]
@@ -859,6 +862,26 @@ fn an_incarnation_that_is_over_starts_no_server() {
     assert_eq!(cluster.reconcile().replicas, Some((2, 0)));
     cluster.observation.tombstones.insert("abc".into());
     assert_eq!(cluster.reconcile().replicas, None);
+    assert_eq!(cluster.condition("Blocked").unwrap(), ("True".into(), "DeclaredOver".into()));
+    cluster.delete();
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked"), None, "the object ends too");
+}
+
+/// Its node does not answer. The operator shows these words while it waits for the end of the ensemble.
+#[test]
+fn a_pod_that_does_not_end_is_named() {
+    let mut cluster = serving();
+    cluster.list(list_in(EnsemblePhase::Running.ended(), 2, ALL));
+    cluster.observation.servers[0].1.terminating = true;
+    // It had not served for long when its pod was deleted.
+    cluster.observation.servers[0].1.unready_for = Duration::from_secs(3600);
+    for named in [false, true] {
+        cluster.observation.servers[0].1.overdue = named;
+        cluster.reconcile();
+        let said = cluster.reported().conditions.iter().find(|condition| condition.type_ == "Progressing");
+        assert_eq!(said.is_some_and(|said| said.message.starts_with("zk-abc-0 is being stopped")), named, "{said:?}");
+    }
 }
 
 /// It is the object of another incarnation, which waited beside this one. Its user deleted it, so nothing creates it again.
@@ -1306,6 +1329,52 @@ fn what_another_writer_undoes_is_reported_and_blocks_nothing() {
     cluster.reconcile();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
     assert_eq!(cluster.condition("Contested").unwrap(), ("True".into(), "ChangedByOthers".into()));
+}
+
+/// Every server is as declared, so the change goes on to the next cluster.
+#[rstest]
+#[case::of_a_former_revision("The deletion of ConfigMap", "zk-abc-r0")]
+#[case::of_former_certificates("The deletion of Secret", "zk-abc-client")]
+#[case::of_applications("ConfigMap", "zk-client")]
+fn a_refusal_of_what_no_server_needs_blocks_nothing(#[case] kind: &str, #[case] name: &str) {
+    let mut cluster = serving();
+    let refusal =
+        RefusedChange { kind: kind.to_owned(), name: name.to_owned(), why: "not today".into(), undone: false };
+    cluster.observation.refusals = vec![refusal];
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(cluster.condition("Contested").unwrap(), ("True".into(), "ObjectRefused".into()));
+    let said = cluster.reported().conditions.iter().find(|condition| condition.type_ == "Contested").unwrap();
+    assert_eq!(said.message, format!("{kind} {name} is refused: not today"));
+    cluster.list(list_in(EnsemblePhase::Running.ended(), 2, ALL));
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap(), ("True".into(), "ObjectRefused".into()), "the end waits for it");
+}
+
+/// Another tool has taken the labels off the StatefulSet: its pods come back as they were, and would restart for ever. Not so if it
+/// deleted the StatefulSet without its pods.
+#[rstest]
+#[case::of_voters(Role::Voter, false, true)]
+#[case::of_observers(Role::Observer, false, true)]
+#[case::of_observers_that_is_gone(Role::Observer, true, false)]
+fn no_server_restarts_whose_stateful_set_the_agent_does_not_see(
+    #[case] role: Role,
+    #[case] orphaned: bool,
+    #[case] waits: bool,
+) {
+    let mut cluster = serving();
+    cluster.assign(2, "r2");
+    cluster.reconcile();
+    if role == Role::Voter {
+        cluster.observation.sets.clear();
+    } else {
+        cluster.observation.sets[0].revision = Some("r2".into());
+        let observer = LocalServer { pod: "zk-abc-o-0".into(), uid: "o".into(), role, orphaned, ..server(0, "r1") };
+        cluster.observation.servers.push(("abc".into(), observer));
+    }
+    let restart = cluster.reconcile().restart;
+    let for_sets = RestartStep::Wait("Waiting for the StatefulSet controller".to_owned());
+    assert_eq!(restart == for_sets, waits, "{restart:?}");
 }
 
 /// A dry run accepts a pod that could not start: the agent would stop a server for nothing.

@@ -1,5 +1,7 @@
 //! The decision for an object without a server list: nothing of an ensemble is here.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_core::ResourceExt;
 
@@ -62,6 +64,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         first_starts: Vec::new(),
         unused_claims: unused_claims::list(observation, None),
         smallest_volume: None,
+        missing_voters: BTreeSet::new(),
         now,
     };
     let deleting = object.metadata.deletion_timestamp.is_some();

@@ -43,6 +43,11 @@ pub struct Source<'a> {
     pub(crate) none_ready: bool,
 }
 
+/// Name of the ConfigMap that applications read.
+pub(crate) fn client_config(name: &str) -> String {
+    format!("{name}-client")
+}
+
 impl<'a> Source<'a> {
     /// The incarnation of the ensemble.
     #[must_use]
@@ -92,7 +97,7 @@ impl<'a> Source<'a> {
     /// Name of the ConfigMap for applications. No object of the agent depends on it.
     #[must_use]
     pub fn clients(&self) -> String {
-        format!("{}-client", self.name)
+        client_config(self.name)
     }
 
     /// Resources of a server.

@@ -6,19 +6,23 @@
 //!
 //! 1. Dead voters that leave, if the majority is smaller without all of them (the gain rule). A voter is dead if the agent
 //!    does not see it follow, and the leader counts no more voters than the agent sees. Otherwise their departure brings
-//!    nothing yet, and one that returns can still vote.
+//!    nothing yet, and one that returns can still vote. Listed voters that have been missing for
+//!    [`Ensemble::demote_after_seconds`] lose their votes by the same rule: they are demoted. They join again once they follow.
 //! 2. Servers that join and follow.
 //! 3. Voters that leave, the dead ones first. Those of a cluster that leaves as a whole stay while the ensemble has no more
 //!    voters than the list names (the floor).
 //! 4. Observers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use crate::agent::decide::quorum::Quorum;
 use mczk_api::{
     contract::{
         control_api::{ConfiguredServer, Reconfiguration, ServerReport},
-        server_list::majority,
+        server_list::{demotion_guard, majority},
     },
     mutation::broken,
     zookeeper::{Ensemble, Role, Server},
@@ -37,9 +41,10 @@ pub enum MembershipStep {
     Reconfigure(Reconfiguration),
 }
 
-/// The next step. `published` is the newest epoch that the ensemble accepted from this agent.
+/// The next step. `published` is the newest epoch that the ensemble accepted from this agent. `lapsed` are the voters that have
+/// been missing for so long that they may lose their votes although they are listed.
 #[must_use]
-pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> MembershipStep {
+pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>, lapsed: &BTreeSet<i32>) -> MembershipStep {
     let wait = |why: &str| MembershipStep::Wait(why.to_owned());
     let Some(quorum) = Quorum::of(views) else {
         return wait("The agent sees no quorum: the membership does not change");
@@ -64,7 +69,7 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
         };
         MembershipStep::Reconfigure(Reconfiguration { epoch, from_version, add, remove })
     };
-    match Difference::new(list, &quorum, stopping(views)).next() {
+    match Difference::new(list, &quorum, stopping(views), lapsed).next() {
         Ok(Some(change)) => conditional(change),
         Ok(None) => MembershipStep::Done,
         Err(why) => MembershipStep::Wait(why),
@@ -82,6 +87,11 @@ fn stopping(views: &[ServerReport]) -> BTreeSet<i32> {
     locks.map(|lock| lock.server).filter(|_| !broken!(StepBesideLock)).collect()
 }
 
+/// S16: no vote is taken without a gain.
+fn may_demote(gains: bool) -> bool {
+    gains || broken!(DemoteWithoutGain)
+}
+
 #[derive(Clone, Debug)]
 enum MembershipChange {
     Add(ConfiguredServer),
@@ -97,10 +107,12 @@ struct Difference<'a> {
     quorum: &'a Quorum,
     /// Servers with the restart lock.
     stopping: BTreeSet<i32>,
+    /// Voters that may lose their votes although they are listed.
+    lapsed: &'a BTreeSet<i32>,
 }
 
 impl<'a> Difference<'a> {
-    fn new(list: &'a Ensemble, quorum: &'a Quorum, stopping: BTreeSet<i32>) -> Self {
+    fn new(list: &'a Ensemble, quorum: &'a Quorum, stopping: BTreeSet<i32>, lapsed: &'a BTreeSet<i32>) -> Self {
         Self {
             list,
             listed: list.servers.iter().map(|s| (s.id, s)).collect(),
@@ -108,6 +120,7 @@ impl<'a> Difference<'a> {
             voters: quorum.voters(),
             quorum,
             stopping,
+            lapsed,
         }
     }
 
@@ -145,8 +158,10 @@ impl<'a> Difference<'a> {
         let (alive, dead): (Vec<i32>, Vec<i32>) = self.leavers().into_iter().partition(|id| self.may_run(*id));
         let (running, absent): (Vec<i32>, Vec<i32>) = joiners.into_iter().partition(|id| self.may_vote(*id));
 
-        let gains = self.gains_without(dead.len());
-        let first = dead.iter().filter(|_| gains).map(|id| self.leave(*id));
+        let demotable = self.demotable();
+        let gains = self.gains_without(dead.len() + demotable.len());
+        let demote = demotable.iter().filter(|_| may_demote(gains)).map(|id| self.demote(*id));
+        let first = dead.iter().filter(|_| gains).map(|id| self.leave(*id)).chain(demote);
         let join = running.into_iter().map(|id| self.join(id));
         let later: &[i32] = if gains || broken!(KeepDead) { &[] } else { &dead };
         let leave = later.iter().chain(&alive).map(|id| self.leave_in_time(*id, later, wanted.len(), &absent));
@@ -199,6 +214,26 @@ impl<'a> Difference<'a> {
             }
             _ => MembershipChange::Remove(id),
         })
+    }
+
+    /// The listed voters that may lose their votes. One that may run is not missing, and one with the restart lock is down on purpose.
+    fn demotable(&self) -> Vec<i32> {
+        let is_missing = |id: &i32| !self.may_run(*id) && (!self.stopping.contains(id) || broken!(DemoteLocked));
+        let lapsed = self.voters.intersection(self.lapsed).copied();
+        lapsed.filter(|id| self.lists_as(*id, Role::Voter)).filter(is_missing).collect()
+    }
+
+    /// A listed voter loses its vote, once the leader itself has missed voters for long enough.
+    fn demote(&self, id: i32) -> Result<MembershipChange, String> {
+        let Some(short_for) = self.quorum.short_for else {
+            return Err(format!("Server {id} keeps its vote: the server that leads is too old to take votes"));
+        };
+        let needed = demotion_guard(self.list).unwrap_or(Duration::MAX);
+        if short_for < needed {
+            let (short, needed) = (short_for.as_secs(), needed.as_secs());
+            return Err(format!("Server {id} keeps its vote: the leader has missed voters for {short} of {needed} s"));
+        }
+        self.leave(id)
     }
 
     /// The gain rule: true if fewer voters make a majority when so many dead ones have left.

@@ -34,6 +34,8 @@ struct World {
     up: BTreeSet<i32>,
     /// Servers that the agent cannot reach, up or not.
     hidden: BTreeSet<i32>,
+    /// Voters that the agent has missed for long, as far as they are down.
+    lapsed: BTreeSet<i32>,
     leader: Option<i32>,
 }
 
@@ -49,6 +51,7 @@ impl World {
             },
             up: up.iter().copied().collect(),
             hidden: BTreeSet::new(),
+            lapsed: BTreeSet::new(),
             leader: None,
         };
         world.elect();
@@ -92,8 +95,15 @@ impl World {
                     Some(_) if self.list.servers.iter().any(is_observer) => Mode::Observer,
                     Some(_) => Mode::Follower,
                 };
+                let leads = mode == Mode::Leader && !self.lapsed.is_empty();
+                let followers = self.voters().intersection(&self.up).count().saturating_sub(1);
                 // A server without a quorum may still report the configuration that it knew. It must not count.
-                ServerReport { configuration: Some(self.configuration.clone()), ..report(*id, mode, serving) }
+                ServerReport {
+                    configuration: Some(self.configuration.clone()),
+                    synced_voters: leads.then(|| i32::try_from(followers).unwrap()),
+                    short_seconds: leads.then_some(3600),
+                    ..report(*id, mode, serving)
+                }
             })
             .collect()
     }
@@ -120,7 +130,8 @@ impl World {
                 servers.insert(server.id, server.clone());
             }
             (None, Some(id)) => {
-                if self.list.servers.iter().any(|s| s.id == id) {
+                let is_listed = self.list.servers.iter().any(|s| s.id == id);
+                if is_listed && !self.may_be_demoted(id) {
                     return Err(format!("removes a listed server: {step:?}"));
                 }
                 servers.remove(&id);
@@ -138,6 +149,26 @@ impl World {
         Ok(())
     }
 
+    /// True if a voter is dead as far as the agent can know. A leader that counts shows that a server runs that the agent does
+    /// not reach.
+    fn is_dead(&self, id: i32) -> bool {
+        let counts = !self.lapsed.is_empty() && self.leader.is_some_and(|leader| self.reachable().contains(&leader));
+        let hides = self.voters().iter().any(|id| self.up.contains(id) && !self.reachable().contains(id));
+        !(self.reachable().contains(&id) || counts && hides)
+    }
+
+    /// True if a listed voter is missing, and fewer voters make a majority without all that are missing and may leave.
+    fn may_be_demoted(&self, id: i32) -> bool {
+        self.lapsed.contains(&id) && self.is_dead(id) && self.gains(&self.voters())
+    }
+
+    fn gains(&self, voters: &BTreeSet<i32>) -> bool {
+        let wanted = self.wanted();
+        let may_leave = |id: &&i32| self.is_dead(**id) && (self.lapsed.contains(id) || !wanted.contains(id));
+        let dead = voters.iter().filter(may_leave).count();
+        majority(voters.len() - dead) < majority(voters.len())
+    }
+
     fn wanted(&self) -> BTreeSet<i32> {
         self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect()
     }
@@ -151,7 +182,7 @@ impl World {
     fn check_departure(&self, before: &BTreeSet<i32>, after: &BTreeSet<i32>) -> Result<(), &'static str> {
         let (wanted, reachable) = (self.wanted(), self.reachable());
         let Some(left) = before.difference(after).next() else { return Ok(()) };
-        let dead = before.iter().filter(|id| !wanted.contains(id) && !reachable.contains(id)).count();
+        let dead = before.iter().filter(|id| !wanted.contains(id) && self.is_dead(**id)).count();
         let joins = wanted.difference(before).any(|id| reachable.contains(id));
         if reachable.contains(left) {
             if joins {
@@ -163,7 +194,10 @@ impl World {
             }
             return if dead > 0 { Err("removes a voter that runs before one that does not") } else { Ok(()) };
         }
-        let gain = majority(before.len() - dead) < majority(before.len());
+        if wanted.contains(left) {
+            return Ok(());
+        }
+        let gain = self.gains(before);
         let mut others = before.iter().filter(|id| !wanted.contains(id));
         let awaits = before.len() <= wanted.len() && !others.any(|id| self.is_beside_a_listed_server(*id));
         if !gain && (joins || awaits) { Err("removes a dead voter for no gain") } else { Ok(()) }
@@ -178,7 +212,7 @@ impl World {
     /// [`Self::tolerance`] from here to the last step.
     fn trace(&mut self) -> Vec<(usize, usize, usize)> {
         let mut trace = vec![self.tolerance()];
-        while let MembershipStep::Reconfigure(step) = step(&self.list, &self.views(), Some(5)) {
+        while let MembershipStep::Reconfigure(step) = step(&self.list, &self.views(), Some(5), &self.lapsed) {
             self.apply(&step).unwrap();
             trace.push(self.tolerance());
         }
@@ -188,7 +222,7 @@ impl World {
     /// Takes steps until none is left. Returns the last step and the number of steps.
     fn run(&mut self) -> Result<(MembershipStep, usize), String> {
         for count in 0..60 {
-            match step(&self.list, &self.views(), Some(5)) {
+            match step(&self.list, &self.views(), Some(5), &self.lapsed) {
                 MembershipStep::Reconfigure(step) => self.apply(&step)?,
                 other => return Ok((other, count)),
             }
@@ -218,6 +252,7 @@ impl World {
         }
         // Now every server runs, and the agent can reach it.
         self.hidden.clear();
+        self.lapsed.clear();
         self.up.extend(self.list.servers.iter().map(|s| s.id));
         self.up.extend(self.configuration.servers.iter().map(|s| s.id));
         self.elect();
@@ -245,9 +280,15 @@ fn worlds() -> impl Strategy<Value = World> {
         proptest::sample::subsequence((from..=to).collect::<Vec<i32>>(), least..=most)
     };
     let servers = (some(1, 10, 1, 7), some(1, 10, 1, 7), some(11, 13, 0, 2));
-    (servers, some(1, 13, 4, 13), some(1, 10, 0, 3)).prop_map(|((voters, listed, observers), up, hidden)| World {
-        hidden: hidden.into_iter().collect(),
-        ..World::new(&voters, &listed, &observers, &up)
+    let unseen = (some(1, 10, 0, 3), some(1, 10, 0, 4));
+    (servers, some(1, 13, 4, 13), unseen).prop_map(|((voters, listed, observers), up, (hidden, lapsed))| {
+        let mut world = World {
+            hidden: hidden.into_iter().collect(),
+            lapsed: lapsed.into_iter().collect(),
+            ..World::new(&voters, &listed, &observers, &up)
+        };
+        world.list.demote_after_seconds = Some(60);
+        world
     })
 }
 
@@ -270,7 +311,7 @@ fn every_broken_rule_is_found() {
 }
 
 fn first(world: &World) -> (Option<i32>, Option<i32>) {
-    match step(&world.list, &world.views(), Some(5)) {
+    match step(&world.list, &world.views(), Some(5), &world.lapsed) {
         MembershipStep::Reconfigure(step) => (step.add.map(|s| s.id), step.remove),
         _ => (None, None),
     }
@@ -349,6 +390,49 @@ fn a_lost_cluster_is_replaced(
     assert_eq!(world.voters(), world.wanted());
 }
 
+/// Listed voters that are lost lose their votes as far as fewer make a majority then, and get them again when they return. No step
+/// lowers the tolerance.
+#[rstest]
+#[case::two_of_2_2_1(&[3, 4, 5], &[1, 2], &[(5, 3, 0), (4, 3, 0), (3, 3, 1)])]
+#[case::two_of_3_2(&[1, 2, 3], &[4, 5], &[(5, 3, 0), (4, 3, 0), (3, 3, 1)])]
+#[case::two_of_2_2_2(&[1, 2, 3, 4], &[5, 6], &[(6, 4, 0), (5, 4, 1)])]
+#[case::three_of_3_3_3(&[1, 2, 3, 4, 9, 10], &[5, 6, 7], &[(9, 6, 1), (8, 6, 1), (7, 6, 2)])]
+#[case::one_of_2_2_1(&[1, 2, 3, 4], &[5], &[(5, 4, 1)])]
+#[case::one_of_1_1_1(&[1, 3], &[5], &[(3, 2, 0)])]
+fn a_lost_cluster_is_demoted(
+    #[case] survivors: &[i32],
+    #[case] lost: &[i32],
+    #[case] expected: &[(usize, usize, usize)],
+) {
+    let all = [survivors, lost].concat();
+    let mut world = World::new(&all, &all, &[], survivors);
+    world.list.demote_after_seconds = Some(60);
+    world.lapsed = lost.iter().copied().collect();
+    assert_eq!(world.trace(), expected);
+    world.up.extend(lost);
+    world.lapsed.clear();
+    let back = world.trace();
+    assert!(back.is_sorted_by_key(|(_, _, tolerance)| tolerance), "{back:?}");
+    assert_eq!(world.voters(), world.wanted());
+}
+
+#[rstest]
+#[case::by_declaration(Some(60), Some(40), true)]
+#[case::the_leader_has_missed_them_for_less(Some(60), Some(39), false)]
+#[case::the_leader_does_not_measure(Some(60), None, false)]
+#[case::without_declaration(None, Some(40), false)]
+fn the_leader_measures_too(#[case] declared: Option<i32>, #[case] measured: Option<i64>, #[case] takes: bool) {
+    let mut world = World::new(&[1, 2, 3, 4, 5], &[1, 2, 3, 4, 5], &[], &[3, 4, 5]);
+    world.list.demote_after_seconds = declared;
+    world.lapsed = [1, 2].into();
+    let mut views = world.views();
+    for view in views.iter_mut().filter(|view| view.mode == Some(Mode::Leader)) {
+        view.short_seconds = measured;
+    }
+    let step = step(&world.list, &views, Some(5), &world.lapsed);
+    assert_eq!(matches!(step, MembershipStep::Reconfigure(_)), takes, "{step:?}");
+}
+
 /// A lost cluster without a replacement leaves in the end: its voters would keep serving ones from restarting.
 #[rstest]
 #[case::two_of_2_2_1(&[3, 4, 5], &[1, 2])]
@@ -372,7 +456,7 @@ fn the_lock_of_a_restart(#[case] voters: &[i32], #[case] listed: &[i32], #[case]
     let world = World::new(voters, listed, &[], &[1, 2, 3, 4, 5]);
     let mut views = world.views();
     views[0].restart_lock = Some(RestartLock { holder: "m2".into(), server });
-    let step = step(&world.list, &views, world.list.epoch);
+    let step = step(&world.list, &views, world.list.epoch, &BTreeSet::new());
     assert_eq!(matches!(step, MembershipStep::Reconfigure(_)), steps, "{step:?}");
 }
 
@@ -388,7 +472,7 @@ fn a_voter_becomes_an_observer() {
 fn the_list_is_published_before_a_step_depends_on_it() {
     let world = World::new(&[1, 2, 3], &[1, 2, 4], &[], &[1, 2, 3, 4]);
     for published in [None, Some(4)] {
-        assert_eq!(step(&world.list, &world.views(), published), MembershipStep::Publish);
+        assert_eq!(step(&world.list, &world.views(), published, &BTreeSet::new()), MembershipStep::Publish);
     }
 }
 

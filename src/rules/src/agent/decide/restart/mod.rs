@@ -11,11 +11,11 @@ pub(crate) use rule::next_suspended;
 pub(super) use rule::{NO_COUNT, may_stop};
 pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
 
-use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas};
-use mczk_api::{
-    contract::control_api::{Mode, RestartLock},
-    zookeeper::Role,
+use crate::{
+    agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas},
+    server::zoo_cfg::copy_limit,
 };
+use mczk_api::contract::control_api::{Mode, RestartLock};
 
 /// How long the agent holds the restart lock for a server that does not come back.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(600);
@@ -66,7 +66,8 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
 fn hand_back(ensemble: &LocalEnsemble<'_>, lock: &RestartLock) -> RestartStep {
     let server = ensemble.servers.iter().find(|server| server.id == Some(lock.server));
     let is_back = server.is_some_and(|server| server.serving() && server.view.iter().any(|view| view.synced));
-    let has_left = ensemble.quorum.as_ref().is_some_and(|quorum| !quorum.voters().contains(&lock.server));
+    let is_listed = ensemble.listed_voters.contains(&lock.server);
+    let has_left = !is_listed && ensemble.quorum.as_ref().is_some_and(|quorum| !quorum.voters().contains(&lock.server));
     if is_back || has_left || ensemble.observation.locked_for >= LOCK_LIMIT {
         RestartStep::Release(lock.clone())
     } else {
@@ -88,11 +89,12 @@ pub(super) fn inputs<'a>(
         revision: &observation.object.spec.revision,
         servers: &ensemble.servers,
         expected_servers: usize::try_from(expected).unwrap_or(0),
-        listed_voters: ensemble.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
+        listed: &ensemble.listed_voters,
         quorum: ensemble.quorum.as_ref(),
         formed: ensemble.formed,
         synced_voters: leaders.max_by_key(|view| view.zxid).and_then(|view| view.synced_voters),
         pods_that_stay: kept,
+        election: Duration::from_secs_f64(copy_limit(&observation.object.spec.template.zoo_cfg).clamp(0.0, 600.0)),
         lock: serving().find_map(|view| view.restart_lock.as_ref()),
         holder: &observation.holder,
     }

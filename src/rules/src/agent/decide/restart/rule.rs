@@ -7,7 +7,10 @@
 //! while every other voter serves. The leader restarts last, after every other voter has served for a while: one of them is
 //! elected then, and all others must know its address.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use crate::agent::decide::{
     local_server::LocalServer,
@@ -32,8 +35,8 @@ pub struct RestartInputs<'a> {
     pub servers: &'a [LocalServer],
     /// Number of servers that this cluster must have.
     pub expected_servers: usize,
-    /// Number of voters that the server list names.
-    pub listed_voters: usize,
+    /// Ids of the voters that the server list names.
+    pub listed: &'a BTreeSet<i32>,
     /// The quorum, if the agent sees one.
     pub quorum: Option<&'a Quorum>,
     /// True if a quorum has ever formed.
@@ -42,6 +45,8 @@ pub struct RestartInputs<'a> {
     pub synced_voters: Option<i32>,
     /// Pods that must stay, and why: a volume would end with the pod, or the API server has just refused to delete it.
     pub pods_that_stay: &'a BTreeMap<&'a str, &'a str>,
+    /// How long `ZooKeeper` itself lets the winner of an election take until it serves.
+    pub election: Duration,
     /// The restart lock, if it is held.
     pub lock: Option<&'a RestartLock>,
     /// This agent's name as holder of the restart lock.
@@ -109,7 +114,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     // Servers that have not even started come first.
     candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
     if let Some(server) = candidates.iter().find(|server| !may_serve(inputs, server)) {
-        if may_run(server) && inputs.formed && server.unready_for < SILENCE {
+        if may_run(server) && inputs.formed && server.unready_for < patience(inputs, server) {
             return RestartStep::Wait(format!("{} does not serve at the moment", server.pod));
         }
         return restart(server);
@@ -125,7 +130,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
                 RestartStep::Wait(stays_because(server, &cannot_leave(server).or_else(kept).unwrap_or_default()))
             }
             None => turns_away.map_or(RestartStep::Nothing, |server| {
-                RestartStep::Wait(format!("{} turns away every client with TLS", server.pod))
+                RestartStep::Wait(format!("{} turns away clients with TLS", server.pod))
             }),
         },
         Some(server) => match may_stop(inputs, server) {
@@ -139,6 +144,13 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
             },
         },
     }
+}
+
+/// How long a server that runs may not serve before it restarts. Without a quorum an election may be going on: who wins it reads
+/// its volume and writes a snapshot before anyone serves. That takes long with much data, and a restart would begin it again.
+fn patience(inputs: RestartInputs<'_>, server: &LocalServer) -> Duration {
+    let elects = (server.runs || server.started()) && !inputs.quorum.is_some_and(Quorum::holds);
+    if elects { SILENCE + inputs.election } else { SILENCE }
 }
 
 /// Before the first quorum a server in doubt serves only if the kubelet finds it ready.
@@ -223,8 +235,9 @@ pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer], kept: &BTr
 /// The next restart while this agent holds the restart lock.
 fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
     let Some(server) = inputs.servers.iter().find(|server| server.id == Some(lock.server)) else {
-        // A server that left the ensemble while it was down is not awaited.
-        let left = inputs.quorum.is_some_and(|quorum| !quorum.voters().contains(&lock.server));
+        // A server that left the ensemble while it was down is not awaited. One that only lost its vote comes back.
+        let is_listed = inputs.listed.contains(&lock.server) && !broken!(ReleaseDemoted);
+        let left = !is_listed && inputs.quorum.is_some_and(|quorum| !quorum.voters().contains(&lock.server));
         return if left {
             RestartStep::Release(lock.clone())
         } else {
@@ -274,6 +287,9 @@ pub(in crate::agent::decide) fn may_stop(inputs: RestartInputs<'_>, server: &Loc
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
         return Err(format!("server {other} {}", quorum.why_not_following(*other)));
     }
+    if let Some(other) = without_vote(inputs, quorum, server) {
+        return Err(format!("{} has no vote, and does not follow", other.pod));
+    }
     if awaits_joiners(inputs, voters.len()) {
         return Err("no majority would be left before more voters have joined".to_owned());
     }
@@ -296,10 +312,19 @@ pub(in crate::agent::decide) fn may_stop(inputs: RestartInputs<'_>, server: &Loc
     }
 }
 
+/// Another listed voter of this cluster that has lost its vote and does not follow: it counts as one that does not serve in the cluster that
+/// is being changed. Otherwise a slow restart would cost the vote, and the next server would restart beside it.
+fn without_vote<'a>(inputs: RestartInputs<'a>, quorum: &Quorum, stops: &LocalServer) -> Option<&'a LocalServer> {
+    let voters = quorum.voters();
+    let lacks = |id: &i32| inputs.listed.contains(id) && !voters.contains(id) && !quorum.following.contains(id);
+    let mut others = inputs.servers.iter().filter(|server| server.pod != stops.pod && !broken!(ReleaseDemoted));
+    others.find(|server| server.id.is_some_and(|id| lacks(&id)))
+}
+
 /// True if no majority of so many voters would be left, and more are about to join: they join first. An ensemble that is declared
 /// with one or two voters restarts them anyway.
 fn awaits_joiners(inputs: RestartInputs<'_>, voters: usize) -> bool {
-    voters <= majority(voters) && inputs.listed_voters > voters && !broken!(OfTwoVoters)
+    voters <= majority(voters) && inputs.listed.len() > voters && !broken!(OfTwoVoters)
 }
 
 /// A voter that has just come back, if the server leads: one of the others is elected next, and all must know its address.

@@ -14,6 +14,7 @@ use crate::agent::decide::{
 use mczk_api::{
     contract::control_api::{Configuration, ConfiguredServer, RestartLock, ServerReport},
     mutation::Mutation,
+    zookeeper::Role,
 };
 
 const HOLDER: &str = "m1";
@@ -64,6 +65,8 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unreachable),
         runs: !matches!(state, State::Absent | State::Vanished),
         terminating: state == State::Terminating,
+        orphaned: false,
+        overdue: false,
         failure: None,
         view,
         unready_for: if matches!(state, State::Looking | State::Vanished) { Duration::from_secs(1) } else { SILENCE },
@@ -118,11 +121,12 @@ impl World {
             revision: "new",
             servers: &servers,
             expected_servers: servers.len(),
-            listed_voters: ids.len() + usize::from(self.joins),
+            listed: &ids.iter().copied().chain(self.joins.then_some(99)).collect(),
             quorum: Some(&quorum),
             formed: true,
             synced_voters: Some(i32::MAX),
             pods_that_stay: &BTreeMap::new(),
+            election: Duration::ZERO,
             lock: lock.as_ref(),
             holder: HOLDER,
         };
@@ -254,11 +258,12 @@ fn an_observer_restarts_before_a_voter_that_serves(#[case] state: State) {
         revision: "new",
         servers: &[server(1, false, State::Serves), observer],
         expected_servers: 2,
-        listed_voters: 3,
+        listed: &(1..=3).collect(),
         quorum: None,
         formed: true,
         synced_voters: None,
         pods_that_stay: &BTreeMap::new(),
+        election: Duration::ZERO,
         lock: None,
         holder: HOLDER,
     });
@@ -325,11 +330,12 @@ impl Federation {
             revision: "new",
             servers: &servers,
             expected_servers: servers.len(),
-            listed_voters: self.voters.len(),
+            listed: &self.ids().collect(),
             quorum: Some(&quorum),
             formed: true,
             synced_voters: Some(i32::MAX),
             pods_that_stay: &BTreeMap::new(),
+            election: Duration::ZERO,
             lock: lock.as_ref(),
             holder: &name(cluster),
         })
@@ -402,6 +408,35 @@ fn a_server_whose_volume_ends_does_not_restart_under_the_lock(#[case] ending: BT
     assert!(expected || matches!(step, RestartStep::Release(_)), "{step:?}");
 }
 
+/// The winner of the election reads much data and writes a snapshot. Three agents that drain would stop all three voters.
+#[rstest]
+#[case::the_election_lasts(State::Silent, 79, false)]
+#[case::no_server_wins(State::Silent, 80, true)]
+#[case::it_does_not_run(State::Vanished, 20, true)]
+#[case::its_process_has_ended(State::Absent, 0, true)]
+fn no_server_restarts_while_an_election_lasts(#[case] state: State, #[case] seconds: u64, #[case] expected: bool) {
+    let one = LocalServer {
+        unready_for: Duration::from_secs(seconds),
+        failure: (state == State::Absent).then(|| "its container exited".to_owned()),
+        ..server(1, false, state)
+    };
+    let inputs = RestartInputs {
+        revision: "new",
+        servers: &[one],
+        expected_servers: 1,
+        listed: &(1..=3).collect(),
+        quorum: None,
+        formed: true,
+        synced_voters: None,
+        pods_that_stay: &BTreeMap::new(),
+        election: Duration::from_secs(60),
+        lock: None,
+        holder: HOLDER,
+    };
+    let step = next_step(inputs);
+    assert_eq!(matches!(step, RestartStep::Restart { .. }), expected, "{step:?}");
+}
+
 /// The volume may be the only one with a write. A user who deletes the pod would end it.
 #[rstest]
 #[case::stays(&[], true)]
@@ -413,11 +448,12 @@ fn no_message_advises_to_delete_a_pod_whose_volume_ends(#[case] ending: &[&str],
         revision: "new",
         servers: &servers,
         expected_servers: 1,
-        listed_voters: 3,
+        listed: &(1..=3).collect(),
         quorum: None,
         formed: true,
         synced_voters: None,
         pods_that_stay: &kept,
+        election: Duration::ZERO,
         lock: None,
         holder: HOLDER,
     };
@@ -455,12 +491,61 @@ fn under_the_lock(ending: &BTreeSet<&str>, synced_voters: Option<i32>) -> Restar
         revision: "new",
         servers: &servers,
         expected_servers: 3,
-        listed_voters: 3,
+        listed: &(1..=3).collect(),
         quorum: Some(&quorum),
         formed: true,
         synced_voters,
         pods_that_stay: &ending.iter().map(|pod| (*pod, "its volume ends")).collect(),
+        election: Duration::ZERO,
         lock: Some(&lock),
         holder: HOLDER,
     })
+}
+
+/// Server 2 of this cluster has lost its vote while it was down. It comes back, or others would stop beside it.
+#[rstest]
+#[case::it_is_down(State::Absent, false)]
+#[case::it_follows(State::Serves, true)]
+fn a_server_without_a_vote_keeps_others_from_stopping(#[case] state: State, #[case] others_stop: bool) {
+    let servers = [server(1, false, State::Serves), server(2, false, state)];
+    let voter = |id| ConfiguredServer { id, host: String::new(), role: Role::Voter };
+    let quorum = Quorum {
+        configuration: Configuration { version: 1, servers: [1, 3, 4, 5].map(voter).into() },
+        settled: (1..=5).collect(),
+        leader: Some(3),
+        following: (1..=5).filter(|id| *id != 2 || state == State::Serves).collect(),
+        ..Quorum::default()
+    };
+    let (listed, none, lock) = ((1..=5).collect(), BTreeMap::new(), RestartLock { holder: HOLDER.into(), server: 2 });
+    let is_released = || {
+        // Its pod is being made again.
+        let inputs = inputs_of_five(&servers[..1], &listed, &quorum, &none, Some(&lock));
+        matches!(next_step(inputs), RestartStep::Release(_))
+    };
+    let stops = || may_stop(inputs_of_five(&servers, &listed, &quorum, &none, None), &servers[0]).is_ok();
+    assert_eq!((is_released(), stops()), (false, others_stop));
+    let _active = Mutation::ReleaseDemoted.activate();
+    assert_eq!((is_released(), stops()), (true, true), "the broken variant");
+}
+
+fn inputs_of_five<'a>(
+    servers: &'a [LocalServer],
+    listed: &'a BTreeSet<i32>,
+    quorum: &'a Quorum,
+    pods_that_stay: &'a BTreeMap<&'a str, &'a str>,
+    lock: Option<&'a RestartLock>,
+) -> RestartInputs<'a> {
+    RestartInputs {
+        revision: "new",
+        servers,
+        expected_servers: 2,
+        listed,
+        quorum: Some(quorum),
+        formed: true,
+        synced_voters: Some(3),
+        pods_that_stay,
+        election: Duration::ZERO,
+        lock,
+        holder: HOLDER,
+    }
 }
