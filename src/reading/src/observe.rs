@@ -264,11 +264,20 @@ pub async fn observe(
             all.extend(works(client, binding.as_ref()).await?);
         }
         all
+    } else if may_be_left_behind(&object, binding.as_ref()) {
+        works(client, binding.as_ref()).await?
     } else {
         Vec::new()
     };
     let related = Related { template, policy, overrides, services, binding, works, secrets };
     Ok(ReadOutcome::Observed(Box::new(related.of(object, sources))))
+}
+
+/// True if a cluster of the ensemble has left Karmada's schedule since it reported. Its Work may still be there.
+fn may_be_left_behind(object: &MultiClusterZooKeeper, binding: Option<&ResourceBinding>) -> bool {
+    let items = || binding.iter().flat_map(|binding| &binding.status.aggregated_status);
+    let reported = object.status.iter().flat_map(|status| &status.clusters).filter(|cluster| cluster.reported);
+    reported.into_iter().any(|cluster| items().all(|item| item.cluster_name != cluster.name))
 }
 
 /// The versions of everything in an observation that the controller watches.

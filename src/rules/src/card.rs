@@ -76,7 +76,7 @@ enum StepCardState {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct QuorumCard {
-    /// Voters of the server list.
+    /// Servers with a vote.
     voters: usize,
     /// Voters that a quorum needs.
     majority: usize,
@@ -149,7 +149,8 @@ fn steps(record: &Record) -> Vec<StepCard> {
 }
 
 fn quorum(ensemble: &EnsembleView) -> Option<QuorumCard> {
-    let (voters, serving) = (ensemble.voters, usize::try_from(ensemble.serving).unwrap_or(0));
+    let voters = ensemble.votes;
+    let serving = usize::try_from(ensemble.serving).unwrap_or(0).min(voters);
     if voters == 0 {
         return None;
     }

@@ -81,6 +81,16 @@ fn losses(#[case] serving: [i32; 3], #[case] expected: &str) {
     assert_eq!(card(&object(serving), None, None).quorum.unwrap().text, expected);
 }
 
+/// After a demotion fewer servers vote than the list names. While one joins in the place of another, more do.
+#[rstest]
+#[case::fewer([0, 2, 1], &[3, 4, 5], "2 of 3 voters are needed, and 3 serve. One voter can be lost now. Of whole clusters only m3 can be lost now.")]
+#[case::more([2, 2, 1], &[1, 2, 3, 4, 5, 6], "4 of 6 voters are needed, and 5 serve. One voter can be lost now. Of whole clusters only m3 can be lost now.")]
+fn losses_by_the_configuration(#[case] serving: [i32; 3], #[case] voters: &[i32], #[case] expected: &str) {
+    let mut object = object(serving);
+    object.data["status"]["ensemble"]["voters"] = json!(voters);
+    assert_eq!(card(&object, None, None).quorum.unwrap().text, expected);
+}
+
 #[test]
 fn an_object_without_a_status() {
     let card = card(&multi_cluster_zookeeper(json!({ "metadata": { "generation": 1 } })), None, None);

@@ -148,6 +148,12 @@ pub(super) fn schedule(
     if let Some(cause) = not_scheduled(binding) {
         return Err(cause);
     }
+    if let Some(what) = suspended(binding) {
+        let message = format!(
+            "{what} of the ResourceBinding is set, so Karmada holds the object back. Remove it, or wait for the client that has set it"
+        );
+        return unsettled(Reason::NotScheduled, message);
+    }
     if binding.status.scheduler_observed_generation != binding.metadata.generation
         || binding.status.last_scheduled_time.is_none()
     {
@@ -172,6 +178,26 @@ pub(super) fn schedule(
         .filter(|c| c.replicas > 0)
         .map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas })
         .collect())
+}
+
+/// The field by which a client, such as a quota or a queue, holds a binding back. No condition of Karmada says so.
+fn suspended(binding: &ResourceBinding) -> Option<String> {
+    let suspension = binding.spec.suspension.as_ref()?;
+    let is = |held: Option<bool>, field: &str| held.unwrap_or(false).then(|| format!("spec.suspension.{field}"));
+    is(suspension.scheduling, "scheduling").or_else(|| is(suspension.dispatching, "dispatching"))
+}
+
+/// The clusters that get nothing of what changes. The others change meanwhile.
+pub(super) fn held_back(known: &Known<'_>) -> Option<Cause> {
+    let suspension = known.binding?.spec.suspension.as_ref()?;
+    let clusters =
+        &suspension.dispatching_on_clusters.as_ref().filter(|on| !on.cluster_names.is_empty())?.cluster_names;
+    let message = format!(
+        "spec.suspension.dispatchingOnClusters of the ResourceBinding is set, so Karmada brings no change to: {}. Remove the field, \
+         or wait for the client that has set it",
+        clusters.join(", ")
+    );
+    Some(Cause { reason: Reason::HeldBack, message })
 }
 
 /// Why Karmada finds no clusters.

@@ -9,7 +9,7 @@ use mczk_api::{
     placement::ClusterAffinity,
 };
 
-/// The clusters that matter to an ensemble: those that its placement matches, and those that its objects name.
+/// The clusters that matter to an ensemble: those that its placement matches, and those that it or its objects name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterInterest {
     /// `None` matches every cluster.
@@ -31,7 +31,9 @@ impl ClusterInterest {
         let overridden = overrides.iter().flat_map(|policy| &policy.spec.override_rules);
         let overridden = overridden.filter_map(|rule| rule.target_cluster.as_ref()).flat_map(|t| &t.cluster_names);
         let imported = object.spec.network.iter().flat_map(|network| &network.import_clusters);
-        let named = status.chain(scheduled).chain(overridden).chain(imported).map(|name| name.as_str().into());
+        let spares = object.spec.failover.iter().flat_map(|failover| &failover.spares);
+        let named =
+            status.chain(scheduled).chain(overridden).chain(imported).chain(spares).map(|name| name.as_str().into());
         Self { affinity, named: named.collect() }
     }
 

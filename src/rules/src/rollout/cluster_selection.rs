@@ -29,6 +29,12 @@ pub(super) struct ClusterSelection {
     /// How far the survey of these clusters is.
     #[serde(default, skip_serializing_if = "Survey::is_pending")]
     pub(super) survey: Survey,
+    /// The spare in the place of each cluster whose voters are not at home.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) moved: BTreeMap<String, String>,
+    /// A request of the annotation `mczk.io/failover` that is as old as the backup of a restored control plane: it does nothing.
+    #[serde(default, rename = "outdatedRequest", skip_serializing_if = "Option::is_none")]
+    pub(super) outdated_request: Option<String>,
 }
 
 /// Whether the agents of all selected clusters have reported which incarnations live there (S14).
@@ -59,6 +65,20 @@ impl ClusterSelection {
         self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
     }
 
+    /// The clusters that the voters belong to: the selected ones, without the spares.
+    #[must_use]
+    pub(super) fn homes(&self) -> Vec<String> {
+        let home =
+            |cluster: &String| self.moved.iter().find(|(_, spare)| *spare == cluster).map(|(home, _)| home.clone());
+        self.clusters().iter().map(|cluster| home(cluster).unwrap_or_else(|| cluster.clone())).collect()
+    }
+
+    /// The cluster that is selected for the voters of a home.
+    #[must_use]
+    pub(super) fn place<'a>(&'a self, home: &'a str) -> &'a str {
+        self.moved.get(home).map_or(home, String::as_str)
+    }
+
     /// The voters of each cluster, if the operator decided them.
     #[must_use]
     pub(super) fn voters(&self) -> Option<BTreeMap<&str, i32>> {
@@ -85,7 +105,7 @@ impl ClusterSelection {
     /// True if the selection is for this placement and number of voters.
     #[must_use]
     pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper) -> bool {
-        let divides = operator_divides(object.spec.placement.as_ref());
+        let divides = divides(object.spec.placement.as_ref(), &self.moved);
         self.hash == hash
             && self.divided == divides
             && self.voters().is_none_or(|voters| voters.values().sum::<i32>() == object.spec.replicas)
@@ -118,13 +138,19 @@ impl ClusterSelection {
                 _ => Survey::Pending,
             };
             // Another client may have edited the policy: only the clusters and the operator's weights count.
-            let divided = operator_divides(declared);
-            let stored = Self { hash, placement: policy.spec.placement.clone(), divided, survey };
+            let placement = policy.spec.placement.clone();
+            let stored =
+                Self { hash, placement, divided: true, survey, moved: BTreeMap::new(), outdated_request: None };
+            // The pairs of the status whose spares the policy still names.
+            let pairs = object.status.iter().flat_map(|status| &status.clusters);
+            let pairs = pairs.filter_map(|cluster| Some((cluster.name.clone(), cluster.moved_to.clone()?)));
+            let moved = pairs.filter(|(_, spare)| stored.clusters().contains(spare)).collect();
+            let divided = divides(declared, &moved);
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
             let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
-            let placement = placement::for_karmada(declared, &clusters);
-            Some(Self { placement, ..stored }).filter(is_valid)
+            let placement = placement::for_karmada(declared, &clusters, divided);
+            Some(Self { placement, divided, moved, ..stored }).filter(is_valid)
         })
     }
 
@@ -135,6 +161,12 @@ impl ClusterSelection {
     pub(super) fn stored(&self) -> serde_json::Result<String> {
         serde_json::to_string(&StoredSelection { selection: self.clone(), checksum: Some(short_hash(self)?) })
     }
+}
+
+/// True if the operator decides the voters of each cluster: the user has not said how Karmada divides them, or a spare holds some,
+/// so that the numbers of the other clusters stay.
+pub(super) fn divides(declared: Option<&Placement>, moved: &BTreeMap<String, String>) -> bool {
+    operator_divides(declared) || !moved.is_empty() && !placement::duplicated(declared)
 }
 
 /// A selection as the OverridePolicy stores it.

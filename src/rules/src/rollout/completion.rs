@@ -83,7 +83,7 @@ fn waits_for_voters(status: &ZooKeeperStatus, spec: &ZooKeeperSpec) -> bool {
 }
 
 /// What the agent reports of its progress.
-fn progressing(status: &ZooKeeperStatus) -> Option<&Condition> {
+pub(super) fn progressing(status: &ZooKeeperStatus) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == ConditionType::AgentProgressing.as_str())
 }
 

@@ -32,6 +32,12 @@ event_reasons! {
     RolloutStalled, Warning; "See the condition `Progressing`: the message starts with its reason";
     /// Fewer servers serve than declared, or no quorum serves.
     EnsembleDegraded, Warning; "See the condition `Degraded`: the message starts with its reason";
+    /// Voters have lost their votes because they did not follow for `failover.demoteAfterSeconds`.
+    Demoted, Warning; "See the condition `FailedOver`: the message names the servers";
+    /// A voter that had lost its vote follows again, and has it back.
+    VoteReturned, Normal; "Nothing";
+    /// The operator moves the voters of a cluster to a spare, or back.
+    VotersMove, Normal; "See the condition `FailedOver`: the message says how far it is";
     /// A certificate of the ensemble expires soon, although its renewal is due.
     CertificatesExpire, Warning; "See the condition `CertificatesExpire`: the message starts with its reason";
 }
@@ -50,7 +56,37 @@ pub struct Event {
 pub(crate) fn events(old: &MultiClusterZooKeeperStatus, new: &MultiClusterZooKeeperStatus) -> Vec<Event> {
     let record = new.records.last().map(|record| of_record(old, record)).unwrap_or_default();
     let conditions = new.conditions.iter().filter_map(|condition| of_condition(old, condition));
-    record.into_iter().chain(conditions).collect()
+    of_moves(old, new).chain(record).chain(of_votes(old, new)).chain(conditions).collect()
+}
+
+/// Decisions to move the voters of a cluster.
+fn of_moves<'a>(
+    old: &'a MultiClusterZooKeeperStatus,
+    new: &'a MultiClusterZooKeeperStatus,
+) -> impl Iterator<Item = Event> + 'a {
+    let before = |name: &str| old.clusters.iter().find(|cluster| cluster.name == name);
+    new.clusters.iter().filter_map(move |cluster| {
+        let (name, place) = (&cluster.name, &cluster.moved_to);
+        let former = before(name).and_then(|before| before.moved_to.as_ref());
+        let message = match (former, place) {
+            (former, place) if former == place.as_ref() => return None,
+            (_, Some(place)) => format!("The voters of {name} move to {place}"),
+            (former, None) => format!("The voters of {name} move back from {}", former.map_or("", String::as_str)),
+        };
+        Some(Event { reason: EventReason::VotersMove, message })
+    })
+}
+
+/// Votes that were lost, and votes that have returned.
+fn of_votes(old: &MultiClusterZooKeeperStatus, new: &MultiClusterZooKeeperStatus) -> Vec<Event> {
+    let of = |status: &MultiClusterZooKeeperStatus| status.ensemble.clone().unwrap_or_default();
+    let (before, after) = (of(old), of(new));
+    let lost = after.demoted.iter().filter(|id| !before.demoted.contains(id));
+    let lost = lost.map(|id| (EventReason::Demoted, format!("Server {id} does not follow, and has lost its vote")));
+    let returned = before.demoted.iter().filter(|id| !after.demoted.contains(id) && after.voters.contains(id));
+    let returned =
+        returned.map(|id| (EventReason::VoteReturned, format!("Server {id} follows, and has its vote back")));
+    lost.chain(returned).map(|(reason, message)| Event { reason, message }).collect()
 }
 
 fn of_record(old: &MultiClusterZooKeeperStatus, record: &Record) -> Vec<Event> {

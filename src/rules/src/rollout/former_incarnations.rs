@@ -418,7 +418,8 @@ fn others(status: &ZooKeeperStatus) -> impl Iterator<Item = (&str, usize, usize)
         .chain(beside.map(move |other| (other.incarnation.as_str(), count(other.servers), count(other.volumes))))
 }
 
-fn named(names: &[String]) -> String {
+/// The first names, and how many more there are.
+pub(in crate::rollout) fn named(names: &[String]) -> String {
     let more = match names.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -37,10 +37,10 @@ use mczk_api::{
         cluster::Cluster,
         policy::{OverridePolicy, PropagationPolicy},
         resource_binding::ResourceBinding,
-        work::Work,
+        work::{Work, cluster_of},
     },
     multiclusterzookeeper::{
-        EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus, Rollout,
+        ClusterStatus, EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus, Rollout,
     },
     mutation::broken,
     preflight::PreflightMode,
@@ -70,7 +70,7 @@ pub struct Known<'a> {
     pub services: &'a BTreeMap<String, Value>,
     /// The binding of the template.
     pub binding: Option<&'a ResourceBinding>,
-    /// Karmada's Works of the binding, while the object is being deleted.
+    /// Karmada's Works of the binding, while the object is being deleted or a cluster that left may still have its object.
     pub works: &'a [Work],
     /// The member clusters of the federation.
     pub clusters: &'a [Cluster],
@@ -208,7 +208,7 @@ impl<'a> Known<'a> {
             term: observed.term,
             kept_term: kept_term(observed.overrides.as_deref(), observed.term),
             failure: observed.failure.as_deref(),
-            matching: placement::matching(object.spec.placement.as_ref(), &observed.clusters),
+            matching: placement::matching(object.spec.placement.as_ref(), spares(object), &observed.clusters),
             abandoned: objects::abandoned(object),
             selection,
             reported_list,
@@ -281,8 +281,16 @@ fn joined_since_backup(
 
 fn selection_of(concerned: &BTreeSet<String>, object: &MultiClusterZooKeeper) -> ClusterSelection {
     let clusters: Vec<(String, i32)> = concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
-    let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
-    ClusterSelection { hash: String::new(), placement, divided: false, survey: Survey::Pending }
+    let declared = object.spec.placement.as_ref();
+    let placement = placement::for_karmada(declared, &clusters, placement::operator_divides(declared));
+    ClusterSelection {
+        hash: String::new(),
+        placement,
+        divided: false,
+        survey: Survey::Pending,
+        moved: BTreeMap::new(),
+        outdated_request: None,
+    }
 }
 
 fn is_released(policy: &PropagationPolicy, object: &MultiClusterZooKeeper) -> bool {
@@ -335,7 +343,17 @@ fn incarnation(
     Incarnation { recorded: known.is_some(), is_next: known.is_some_and(|known| *known != id), id, formed }
 }
 
+/// The spares that the user declares.
+fn spares(object: &MultiClusterZooKeeper) -> &[String] {
+    object.spec.failover.as_ref().map(|failover| failover.spares.as_slice()).unwrap_or_default()
+}
+
 impl Known<'_> {
+    /// The spares that the user declares, in order.
+    pub(in crate::rollout) fn spares(&self) -> &[String] {
+        spares(self.object)
+    }
+
     /// True if an object belongs to the MultiClusterZooKeeper.
     pub(in crate::rollout) fn is_ours(&self, meta: &ObjectMeta) -> bool {
         is_ours(meta, self.object)
@@ -388,6 +406,14 @@ impl Known<'_> {
     pub(in crate::rollout) fn has_work(&self, cluster: &str) -> bool {
         let items = self.binding.iter().flat_map(|binding| &binding.status.aggregated_status);
         items.into_iter().any(|item| item.cluster_name == cluster)
+    }
+
+    /// True if a cluster left the ensemble, and Karmada has not removed its object yet: up to 1000 s after it reaches the cluster
+    /// again. No report names such a cluster.
+    pub(in crate::rollout) fn is_left_behind(&self, cluster: &ClusterStatus) -> bool {
+        let ends = |work: &&Work| work.metadata.deletion_timestamp.is_some();
+        let mut ending = self.works.iter().filter(ends).filter_map(|work| cluster_of(&work.metadata));
+        cluster.reported && ending.any(|of| of == cluster.name) && !self.has_work(&cluster.name)
     }
 
     /// True if Karmada reaches a cluster.

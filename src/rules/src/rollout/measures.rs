@@ -9,12 +9,12 @@ use crate::rollout::{
     known::Known,
     quorum::ReportedQuorum,
     report::{ClusterReport, last_reports},
+    tolerance::Tolerance,
 };
 use mczk_api::{
     contract::{
         certificate_names::Holds,
         conditions::{ConditionOwner, ConditionStatus, ConditionType, Reason, find},
-        server_list::majority,
     },
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
     zookeeper::{Role, Server},
@@ -43,12 +43,16 @@ pub struct Measures {
 pub struct VoterMeasures {
     /// Voters of the server list.
     pub desired: usize,
-    /// Voters of the server list that serve, as fresh reports show.
+    /// Servers with a vote in ZooKeeper's own configuration; the voters of the list while no fresh report shows it.
+    pub votes: usize,
+    /// Those of them that serve, as fresh reports show.
     pub serving: usize,
     /// How many more voters may stop serving before no majority is left.
     pub tolerated_voters: usize,
     /// How many clusters may be lost, whichever they are, before no majority is left.
     pub tolerated_clusters: usize,
+    /// Clusters whose voters are at a spare, or move there.
+    pub moved_clusters: usize,
 }
 
 /// The numbers of the current record.
@@ -107,17 +111,14 @@ impl VoterMeasures {
         let ensemble = status.ensemble.as_ref()?;
         let voters = listed_voters(status);
         let quorum = ReportedQuorum::of(&ensemble.incarnation, reports, &voters, ensemble.formed);
-        let mut by_cluster: BTreeMap<&str, usize> = BTreeMap::new();
-        for voter in voters.iter().filter(|voter| quorum.serving.contains(&voter.id)) {
-            *by_cluster.entry(&voter.cluster).or_default() += 1;
-        }
-        let serving = by_cluster.values().sum();
-        let needed = majority(voters.len());
-        (!voters.is_empty()).then(|| Self {
+        let tolerance = Tolerance::of(&voters, &quorum, reports)?;
+        Some(Self {
             desired: voters.len(),
-            serving,
-            tolerated_voters: serving.saturating_sub(needed),
-            tolerated_clusters: tolerated_clusters(by_cluster.into_values().collect(), needed),
+            votes: tolerance.voters(),
+            serving: quorum.serving.len(),
+            tolerated_voters: tolerance.voter_losses(),
+            tolerated_clusters: tolerance.cluster_losses(),
+            moved_clusters: status.clusters.iter().filter(|cluster| cluster.moved_to.is_some()).count(),
         })
     }
 }
@@ -167,34 +168,4 @@ fn listed_voters(status: &MultiClusterZooKeeperStatus) -> Vec<Server> {
     });
     let server = |(cluster, ordinal, id)| Server { id, cluster, ordinal, host: String::new(), role: Role::Voter };
     of_clusters.map(server).collect()
-}
-
-/// How many clusters may be lost, from the number of serving voters in each. The clusters with the most voters go first.
-fn tolerated_clusters(mut serving: Vec<usize>, needed: usize) -> usize {
-    serving.sort_unstable_by(|first, second| second.cmp(first));
-    let mut left: usize = serving.iter().sum();
-    let survives = |lost: &&usize| {
-        left -= **lost;
-        left >= needed
-    };
-    serving.iter().take_while(survives).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::three_clusters(&[2, 2, 1], 3, 1)]
-    #[case::five_clusters(&[1, 1, 1, 1, 1], 3, 2)]
-    #[case::one_holds_the_majority(&[3, 1, 1], 3, 0)]
-    #[case::one_serves_no_voter(&[2, 2, 0], 3, 0)]
-    #[case::no_majority_serves(&[1, 1], 3, 0)]
-    #[case::one_voter(&[1], 1, 0)]
-    #[case::no_voter(&[], 1, 0)]
-    fn clusters_that_may_be_lost(#[case] serving: &[usize], #[case] needed: usize, #[case] tolerated: usize) {
-        assert_eq!(tolerated_clusters(serving.to_vec(), needed), tolerated);
-    }
 }

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | phases of a plan, in order | [`plan`] |
 //! | clusters that match `spec.placement`, the selected ones | `placement`, `cluster_selection` |
+//! | kinds that a cluster must serve | `served_kinds` |
+//! | places of the voters: at home, or at a spare | `failover` |
 //! | network check before the first server | `advance/preflight` |
 //! | schedule of Karmada, once it is settled | `binding` |
 //! | start and order of a record | [`record`] |
 //! | next cluster, pause, hold, server list | `advance`: its own table of contents |
 //! | deadline | `stuck` |
-//! | reports of clusters, completion, quorum | [`report`], `completion`, `quorum` |
+//! | reports of clusters, completion, quorum, what may be lost | [`report`], `completion`, `quorum`, `tolerance` |
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
 //! | clusters in which Karmada may overwrite | `ownership` |
@@ -37,6 +39,7 @@ mod completion;
 pub mod desired;
 mod division;
 pub mod events;
+mod failover;
 mod fence;
 mod former_incarnations;
 pub mod incarnation;
@@ -62,9 +65,11 @@ pub mod report;
 mod reported_list;
 mod scheduled;
 mod scheduler_words;
+mod served_kinds;
 mod server_ids;
 pub mod services;
 pub mod status;
 pub mod steps;
 mod stuck;
 mod teardown;
+mod tolerance;

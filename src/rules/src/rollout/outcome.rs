@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::rollout::{
-    binding::Request, certificates::Make, cluster_selection::ClusterSelection, events::Event, measures::Measures,
-    quorum::ReportedQuorum, scheduled::Scheduled, steps::Steps,
+    binding::Request, certificates::Make, cluster_selection::ClusterSelection, events::Event,
+    failover::FailoverDecision, measures::Measures, quorum::ReportedQuorum, scheduled::Scheduled, steps::Steps,
 };
 use mczk_api::{
     ZooKeeper,
@@ -178,6 +178,8 @@ pub(super) struct NextState {
     pub(super) quorum: ReportedQuorum,
     /// The cluster specs that the schedule requires.
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+    /// Where the voters of each cluster shall be.
+    pub(super) failover: FailoverDecision,
 }
 
 /// What the operator wants of its objects.

@@ -1,5 +1,6 @@
 //! The clusters that match a placement, and the placement that Karmada gets.
 
+use k8s_openapi::api::core::v1::Taint;
 use mczk_api::{
     contract::canonical_json::short_hash,
     karmada::cluster::Cluster,
@@ -18,14 +19,15 @@ pub(super) fn placement_hash(placement: Option<&Placement>) -> serde_json::Resul
     short_hash(&placement)
 }
 
-/// Names of the matching clusters, sorted. A cluster that is being deleted never matches.
+/// Names of the matching clusters, sorted. A cluster that is being deleted never matches, nor does a spare.
 #[must_use]
-pub(super) fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<String> {
+pub(super) fn matching(placement: Option<&Placement>, spares: &[String], clusters: &[Cluster]) -> Vec<String> {
     let affinity = placement.and_then(|p| p.cluster_affinity.as_ref());
     let mut names: Vec<String> = clusters
         .iter()
         .filter(|c| c.metadata.deletion_timestamp.is_none())
         .filter(|c| affinity.is_none_or(|a| matches(a, c)))
+        .filter(|c| !spares.iter().any(|spare| spare == c.name()))
         .map(|c| c.name().to_owned())
         .collect();
     names.sort();
@@ -92,20 +94,27 @@ pub(super) fn operator_divides(placement: Option<&Placement>) -> bool {
     })
 }
 
+/// The first taint of a cluster that keeps Karmada's scheduler from placing something there.
+#[must_use]
+pub(super) fn repelling_taint<'a>(cluster: &'a Cluster, tolerated: &[Toleration]) -> Option<&'a Taint> {
+    let mut taints = cluster.spec.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule.as_str());
+    taints.find(|taint| !tolerated.iter().any(|all| all.tolerates(taint)))
+}
+
 /// The placement that Karmada gets for these clusters.
 ///
 /// It lists clusters by name, so that it stays when labels or the federation change. It tolerates `NoExecute` without end: a
-/// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are those given, unless
-/// `spec.placement` says how Karmada divides.
+/// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are those given if the operator
+/// divides the voters, else what `spec.placement` says.
 #[must_use]
-pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[(String, i32)]) -> Placement {
+pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[(String, i32)], divided: bool) -> Placement {
     let mut tolerations = vec![Toleration::of_all(TaintEffect::NoExecute)];
     tolerations.extend(placement.map(|p| p.cluster_tolerations.clone()).unwrap_or_default());
     let declared = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
     let kind = declared.replica_scheduling_type.unwrap_or(ReplicaSchedulingType::Divided);
     let (preference, weights) = match kind {
         ReplicaSchedulingType::Duplicated => (None, None),
-        ReplicaSchedulingType::Divided if operator_divides(placement) => {
+        ReplicaSchedulingType::Divided if divided => {
             (Some(ReplicaDivisionPreference::Weighted), Some(static_weights(clusters)))
         }
         ReplicaSchedulingType::Divided => {
@@ -215,6 +224,7 @@ mod tests {
     fn names_are_sorted_and_clusters_being_deleted_are_left_out() {
         let deleted = json!({ "name": "m0", "deletionTimestamp": "2026-01-01T00:00:00Z" });
         let clusters = [cluster(json!({ "name": "m2" })), cluster(json!({})), cluster(deleted)];
-        assert_eq!(matching(None, &clusters), ["m1", "m2"]);
+        assert_eq!(matching(None, &[], &clusters), ["m1", "m2"]);
+        assert_eq!(matching(None, &["m1".to_owned()], &clusters), ["m2"], "a spare matches no placement");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::rollout::{report::ClusterReport, reported_list::MAX_EPOCH};
 use mczk_api::{
     contract::server_list::majority,
-    zookeeper::{Server, ServerStatus},
+    zookeeper::{Role, Server, ServerStatus},
 };
 
 /// The quorum, as fresh reports show it.
@@ -57,6 +57,12 @@ impl ReportedQuorum {
             serving: serving.collect(),
             voters,
         }
+    }
+
+    /// Ids of the voters of a list that have no vote; none if no fresh report shows who has one.
+    pub(crate) fn without_vote<'a>(&'a self, listed: &'a [Server]) -> impl Iterator<Item = i32> + 'a {
+        let voters = listed.iter().filter(|server| server.role == Role::Voter).map(|server| server.id);
+        voters.filter(|id| !self.voters.is_empty() && !self.voters.contains(id))
     }
 
     /// True if a majority of the voters serves, as far as fresh reports show.

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rollout::{report::ClusterReport, server_ids::MAX_ID};
+use crate::rollout::report::ClusterReport;
 use mczk_api::{
-    contract::server_list::{is_intact, with_hash},
+    contract::server_list::{MAX_ID, is_intact, with_hash},
     mutation::broken,
     zookeeper::{Ensemble, EnsemblePhase, Server},
 };

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{report::ClusterReport, scheduled::Scheduled};
 use mczk_api::{
-    contract::naming::Naming,
+    contract::{naming::Naming, server_list::MAX_ID},
     multiclusterzookeeper::Observers,
     mutation::broken,
-    zookeeper::{Role, Server},
+    zookeeper::{Ensemble, Role, Server},
 };
 
-/// Highest server id of ZooKeeper.
-pub(super) const MAX_ID: i32 = 254;
 /// Longest DNS name, in bytes.
 const MAX_HOST: usize = 253;
 
@@ -33,34 +31,37 @@ pub(crate) enum AllocationError {
 
 /// The servers of a schedule.
 ///
-/// Existing servers keep their ids. A new server gets an id that no configuration, server list or server knows; ids that
-/// were never used come first.
+/// Existing servers keep their ids. So does a server that `leaves` and still votes: another id at its place would make it leave
+/// first. A new server gets an id that no configuration, server list or server knows; ids that were never used come first.
 ///
 /// # Errors
 /// See [`AllocationError`].
 pub(super) fn allocate(
     naming: Naming<'_>,
-    current: &[Server],
-    highest_used: i32,
+    list: &Ensemble,
+    voting: &BTreeSet<i32>,
     schedule: &[Scheduled],
     observers: &[Observers],
     reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<Vec<Server>, AllocationError> {
-    let lost = ids_without_volume(current, reports);
-    let mut ids = Ids::new(naming, current, highest_used, reports);
+    let current = &list.servers;
+    let leaves = |server: &&Server| voting.contains(&server.id) && !broken!(ForgetLeaving);
+    let known: Vec<&Server> = current.iter().chain(list.leaving.iter().filter(leaves)).collect();
+    let without_volume = ids_without_volume(&known, reports);
+    let mut ids = Ids::new(naming, current, list.highest_id.unwrap_or(0), reports);
     let mut servers = Vec::new();
     for (cluster, role, ordinal) in places(schedule, observers) {
-        let existing = current
-            .iter()
-            .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !lost.contains(&s.id))
-            .filter(|_| !broken!(ReuseIds));
+        let is_intact = |s: &&&Server| {
+            s.cluster == cluster && s.role == role && s.ordinal == ordinal && !without_volume.contains(&s.id)
+        };
+        let existing = known.iter().find(is_intact).copied().filter(|_| !broken!(ReuseIds));
         let id = match existing {
             Some(server) => server.id,
             None => ids.next()?,
         };
         // A server that runs keeps its name, whatever the declaration says now: nothing gives it another one.
-        let known = existing.filter(|server| !server.host.is_empty());
-        let host = known.map_or_else(|| naming.host(cluster, role, ordinal), |server| server.host.clone());
+        let with_host = existing.filter(|server| !server.host.is_empty());
+        let host = with_host.map_or_else(|| naming.host(cluster, role, ordinal), |server| server.host.clone());
         if host.len() > MAX_HOST {
             return Err(AllocationError::HostTooLong(host));
         }
@@ -82,13 +83,13 @@ fn places<'a>(schedule: &'a [Scheduled], observers: &'a [Observers]) -> Vec<(&'a
     places
 }
 
-/// Ids of listed servers that lost their volume. Only the agent of a server's own cluster can report that.
-fn ids_without_volume(current: &[Server], reports: &BTreeMap<String, ClusterReport>) -> BTreeSet<i32> {
-    let lost = |server: &&Server| {
+/// Ids of these servers that lost their volume. Only the agent of a server's own cluster can report that.
+fn ids_without_volume(known: &[&Server], reports: &BTreeMap<String, ClusterReport>) -> BTreeSet<i32> {
+    let lost = |server: &&&Server| {
         let status = reports.get(&server.cluster).and_then(ClusterReport::fresh_status);
         status.is_some_and(|s| s.servers.iter().any(|reported| reported.id == server.id && reported.lost))
     };
-    current.iter().filter(lost).map(|server| server.id).collect()
+    known.iter().filter(lost).map(|server| server.id).collect()
 }
 
 /// The ids that are left.
@@ -133,7 +134,7 @@ impl<'a> Ids<'a> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -155,9 +156,12 @@ mod tests {
         schedule: &[(&str, i32)],
         reports: &BTreeMap<String, ClusterReport>,
     ) -> Result<Vec<Server>, AllocationError> {
-        let schedule: Vec<Scheduled> =
-            schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect();
-        allocate(NAMING, current, highest, &schedule, &[], reports)
+        let list = Ensemble { servers: current.to_vec(), highest_id: Some(highest), ..Ensemble::default() };
+        allocate(NAMING, &list, &BTreeSet::new(), &scheduled(schedule), &[], reports)
+    }
+
+    fn scheduled(schedule: &[(&str, i32)]) -> Vec<Scheduled> {
+        schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect()
     }
 
     fn ids(servers: &[Server]) -> Vec<i32> {
@@ -202,5 +206,28 @@ mod tests {
         let unreported = BTreeMap::from([report("a", false, json!({}))]);
         let error = AllocationError::Unreported("a".to_owned());
         assert_eq!(servers(&[], MAX_ID, &[("a", 1)], &unreported), Err(error));
+    }
+
+    /// Server 3 in cluster c leaves for server 4 in cluster d, and the placement changes back.
+    #[rstest]
+    #[case::still_votes(&[1, 2, 3], false, 3)]
+    #[case::has_left(&[1, 2, 4], false, 5)]
+    #[case::no_report_shows_who_votes(&[], false, 5)]
+    #[case::has_lost_its_volume(&[1, 2, 3], true, 5)]
+    fn a_server_that_leaves_keeps_its_id_while_it_votes(
+        #[case] voting: &[i32],
+        #[case] lost: bool,
+        #[case] expected: i32,
+    ) {
+        let none = BTreeMap::new();
+        let all = servers(&[], 0, &[("a", 1), ("b", 1), ("c", 1)], &none).unwrap();
+        let moved = servers(&all, 3, &[("a", 1), ("b", 1), ("d", 1)], &none).unwrap();
+        let list =
+            Ensemble { servers: moved, leaving: vec![all[2].clone()], highest_id: Some(4), ..Ensemble::default() };
+        let reports = BTreeMap::from([report("c", true, json!({ "servers": [{ "id": 3, "lost": lost }] }))]);
+        let back = scheduled(&[("a", 1), ("b", 1), ("c", 1)]);
+        let back = allocate(NAMING, &list, &voting.iter().copied().collect(), &back, &[], &reports).unwrap();
+        assert_eq!(ids(&back), [1, 2, expected]);
+        assert_eq!(back[2].host, all[2].host);
     }
 }

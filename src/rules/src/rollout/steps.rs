@@ -57,6 +57,8 @@ described! {
     Selection = "selection";
     /// Karmada's schedule is settled, and as the operator needs it.
     Schedule = "schedule";
+    /// A move of voters that nobody asked for has been looked at twice.
+    Failover = "failover";
     /// The last record is rolled out.
     Record = "record";
     /// The authority of the quorum is the newest one.

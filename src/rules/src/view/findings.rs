@@ -51,11 +51,13 @@ impl Finding {
 pub const ENSEMBLE: &str = "ensemble";
 
 /// The order in which conditions of an ensemble explain it.
-const EXPLAINING: [ConditionType; 9] = [
+const EXPLAINING: [ConditionType; 11] = [
     ConditionType::Progressing,
     ConditionType::Scheduled,
     ConditionType::Degraded,
     ConditionType::QuorumSafe,
+    ConditionType::FailedOver,
+    ConditionType::FailoverReady,
     ConditionType::CertificatesExpire,
     ConditionType::UnsafeVersion,
     ConditionType::UntestedVersion,
@@ -125,10 +127,10 @@ pub(crate) fn verdict(condition: &Condition) -> Option<bool> {
 
 /// True if a status of a condition means that all is well. The status of `Progressing` does not say.
 fn is_good(type_: Option<ConditionType>, status: &str) -> bool {
-    use ConditionType::{AgentProgressing, Progressing, QuorumSafe, Ready, Scheduled};
+    use ConditionType::{AgentProgressing, FailoverReady, Progressing, QuorumSafe, Ready, Scheduled};
     let good = match type_ {
         None | Some(Progressing | AgentProgressing) => return false,
-        Some(Ready | QuorumSafe | Scheduled) => ConditionStatus::True,
+        Some(Ready | QuorumSafe | FailoverReady | Scheduled) => ConditionStatus::True,
         Some(_) => ConditionStatus::False,
     };
     good.as_str() == status

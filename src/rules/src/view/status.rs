@@ -26,6 +26,8 @@ pub struct EnsembleView {
     pub replicas: i32,
     /// Voters of the server list.
     pub voters: usize,
+    /// Servers with a vote, by ZooKeeper's own configuration; the voters of the list if no report shows it.
+    pub votes: usize,
     /// Voters that serve.
     pub serving: i32,
     /// Summary of the current record.
@@ -76,6 +78,9 @@ pub struct ClusterView {
     /// Revision that the agent reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// The spare that holds the voters of this cluster, or gets them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
     /// What the cluster waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -142,6 +147,8 @@ fn describe(view: &mut EnsembleView, status: &MultiClusterZooKeeperStatus) {
     view.message = of_type(ConditionType::Progressing).map(message);
     view.serving = status.ready_replicas.unwrap_or(0);
     view.voters = status.clusters.iter().map(|cluster| cluster.voters.len()).sum();
+    let configured = status.ensemble.as_ref().map_or(0, |ensemble| ensemble.voters.len());
+    view.votes = if configured == 0 { view.voters } else { configured };
     view.rollout.clone_from(&status.rollout);
     view.incarnation = status.ensemble.as_ref().map(|ensemble| ensemble.incarnation.clone());
     let leader = status.ensemble.as_ref().and_then(|ensemble| ensemble.leader.as_ref());
@@ -173,6 +180,7 @@ pub fn clusters(
             desired: cluster.desired,
             serving: cluster.serving,
             revision: cluster.revision.clone(),
+            moved_to: cluster.moved_to.clone(),
             message: cluster.message.clone(),
             servers: servers(cluster, reported(binding, &cluster.name)),
         })

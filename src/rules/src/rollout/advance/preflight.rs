@@ -42,8 +42,8 @@ enum Checked {
     /// Each problem with the cluster that reports it, the number of problems that reports only count, and the meshes that have
     /// proxies in pods.
     Broken(Vec<(String, NetworkProblem)>, usize, BTreeSet<String>),
-    /// Every cluster reaches every other one, and these do so too slowly for the limit, in milliseconds.
-    TooFar(Vec<(String, RoundTrip)>, i64),
+    /// Every cluster reaches every other one, and these do so too slowly.
+    TooFar(Vec<(String, RoundTrip)>),
 }
 
 /// The check of the network.
@@ -122,9 +122,7 @@ impl Inputs<'_> {
         names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         let request = preflight::request(self.naming.incarnation, names, rate)?;
         let clusters = request.names.iter().map(|name| name.cluster.as_str());
-        // A value that is no number is refused elsewhere.
-        let limit = zoo_cfg::round_trip_limit(&self.template.template.zoo_cfg).unwrap_or(i64::MAX);
-        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round), limit) {
+        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
             _ if broken!(SkipPreflight) => None,
             Checked::Passed => None,
             Checked::Unreported(clusters) => {
@@ -133,7 +131,7 @@ impl Inputs<'_> {
             Checked::Broken(problems, unnamed, meshes) => {
                 Some(Cause::new(Reason::NetworkBroken, describe(&problems, unnamed, &meshes, (held, rate))))
             }
-            Checked::TooFar(pairs, limit) => Some(Cause::new(Reason::NetworkBroken, too_far(&pairs, limit, held))),
+            Checked::TooFar(pairs) => Some(Cause::new(Reason::NetworkBroken, too_far(&pairs, held))),
         };
         Ok(NetworkCheck { request: Some(request), cause })
     }
@@ -166,11 +164,10 @@ fn is_listed(list: &Ensemble, cluster: &str) -> bool {
     list.servers.iter().any(|server| server.cluster == cluster)
 }
 
-/// The result of all clusters, whose round trips may take so many milliseconds.
+/// The result of all clusters.
 fn checked<'a>(
     clusters: impl Iterator<Item = &'a str>,
     result: impl Fn(&str) -> Option<&'a PreflightReport>,
-    limit: i64,
 ) -> Checked {
     let (mut unreported, mut problems, mut unnamed, mut meshes) = (Vec::new(), Vec::new(), 0, BTreeSet::new());
     let mut far = Vec::new();
@@ -185,7 +182,8 @@ fn checked<'a>(
                 meshes.extend(report.mesh.clone());
                 unnamed += report.more.and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
                 // Absent if the probe is older.
-                let longest = report.round_trip.iter().filter(|longest| i64::from(longest.milliseconds) > limit);
+                let is_far = |longest: &&RoundTrip| i64::from(longest.milliseconds) > zoo_cfg::LONGEST_ROUND_TRIP;
+                let longest = report.round_trip.iter().filter(is_far);
                 far.extend(longest.map(|longest| (cluster.to_owned(), longest.clone())));
             }
         }
@@ -196,7 +194,7 @@ fn checked<'a>(
     } else if !problems.is_empty() || unnamed > 0 {
         Checked::Broken(problems, unnamed, meshes)
     } else if !far.is_empty() {
-        Checked::TooFar(far, limit)
+        Checked::TooFar(far)
     } else {
         Checked::Passed
     }
@@ -266,15 +264,15 @@ fn describe(
     sentences.join(". ")
 }
 
-fn too_far(pairs: &[(String, RoundTrip)], limit: i64, held: &str) -> String {
+fn too_far(pairs: &[(String, RoundTrip)], held: &str) -> String {
     let name = |(from, longest): &(String, RoundTrip)| format!("{from} to {}: {} ms", longest.to, longest.milliseconds);
     let named: Vec<String> = pairs.iter().take(MAX_NAMED).map(name).collect();
     format!(
-        "{held}. Round trips between clusters take too long: {}{}. ZooKeeper allows {limit} ms here: the smaller of \
-         syncLimit and initLimit, times tickTime. Raise them in spec.template.zooCfg, choose nearer clusters in \
-         spec.placement, {SKIP}",
+        "{held}. Round trips between clusters take too long: {}{}. mczk allows {} ms: beyond it a server follows, and its \
+         parent process never sees it serve. Choose nearer clusters in spec.placement, {SKIP}",
         named.join("; "),
-        more(pairs.len())
+        more(pairs.len()),
+        zoo_cfg::LONGEST_ROUND_TRIP
     )
 }
 

@@ -104,6 +104,9 @@ fn change(inputs: &Inputs<'_>, target: Target, mut draft: Draft) -> serde_json::
         let list = &draft.overrides.ensemble;
         draft.overrides.ensemble = in_phase(list, phase, inputs.naming.incarnation, &inputs.known.reports)?;
     }
+    if let Some(list) = inputs.list_with_demotion(&draft.overrides.ensemble)? {
+        draft.overrides.ensemble = list;
+    }
     let unused = inputs.unused_specs(&scheduled, &draft.overrides);
     draft.overrides.cluster_specs.retain(|cluster, _| !unused.contains(cluster));
     Ok(draft)
@@ -188,7 +191,14 @@ impl Inputs<'_> {
     /// Observers need a voter in their cluster, since the schedule places voters only.
     fn lonely_observers(&self, schedule: &[Scheduled]) -> Option<Cause> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
-        let lonely = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster))?;
+        // A home whose voters are at a spare, and a spare that holds none, may have voters again.
+        let selection = self.known.selection.as_ref();
+        let is_away = |cluster: &String| {
+            self.known.spares().contains(cluster)
+                || selection.is_some_and(|selection| selection.moved.contains_key(cluster))
+        };
+        let is_lonely = |cluster: &String| !is_away(cluster) && !schedule.iter().any(|s| s.cluster == *cluster);
+        let lonely = observers.iter().find(|o| is_lonely(&o.cluster))?;
         let message = format!(
             "spec.observers names cluster {}, which has no voter: add a voter there, or remove the entry",
             lonely.cluster

@@ -50,9 +50,8 @@ impl Inputs<'_> {
     pub(super) fn target(&self, schedule: &[Scheduled], overrides: &Overrides) -> Result<Target, Cause> {
         let list = &overrides.ensemble;
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
-        let highest_id = list.highest_id.unwrap_or(0);
-        let reports = &self.known.reports;
-        let servers = server_ids::allocate(self.naming, &list.servers, highest_id, schedule, observers, reports)
+        let (voting, reports) = (&self.quorum.voters, &self.known.reports);
+        let servers = server_ids::allocate(self.naming, list, voting, schedule, observers, reports)
             .map_err(|error| Cause::new(Reason::NoServerId, error.to_string()))?;
         let frozen = list.phase.is_bootstrap()
             && !self.quorum.formed
@@ -94,8 +93,26 @@ impl Inputs<'_> {
             leaving: if formed { leaving(list, &servers, reports) } else { Vec::new() },
             servers,
             tls,
+            demote_after_seconds: self.demote_after_seconds(),
             ..list.clone()
         })
+    }
+
+    fn demote_after_seconds(&self) -> Option<i32> {
+        self.known.object.spec.failover.as_ref().and_then(|failover| failover.demote_after_seconds)
+    }
+
+    /// The list with the declared time after which voters lose their votes, if it has another one. No record: it moves no voter. A
+    /// quorum must be there to accept it, and a list that is frozen or ends takes no vote.
+    pub(super) fn list_with_demotion(&self, list: &Ensemble) -> serde_json::Result<Option<Ensemble>> {
+        let declared = self.demote_after_seconds();
+        let may_change = list.phase == EnsemblePhase::Running && !self.quorum.voters.is_empty();
+        if !may_change || list.demote_after_seconds == declared {
+            return Ok(None);
+        }
+        let epoch = next_epoch(list, self.naming.incarnation, &self.known.reports);
+        let list = Ensemble { epoch: Some(epoch), demote_after_seconds: declared, ..list.clone() };
+        server_list::with_hash(list).map(Some)
     }
 
     /// The next phase of the server list of a bootstrap: its end, once its record is done and a quorum has formed.

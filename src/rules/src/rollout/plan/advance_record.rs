@@ -60,6 +60,7 @@ pub(super) fn advance_record(
         Some(Err(cause)) if !restarts => (Vec::new(), !steps.add(PlanStep::Schedule, StepReport::Waits(cause))),
         Some(Err(_)) | None => (Vec::new(), false),
     };
+    let is_settled = is_settled && steps.cause(PlanStep::Failover).is_none();
     let moves = is_settled && !steps.add(PlanStep::Recovery, report);
     let before = overrides.clone();
     let lost = if restarts || moves { lost_works(known, &schedule) } else { overrides.lost.clone() };

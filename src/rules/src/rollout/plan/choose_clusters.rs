@@ -1,25 +1,24 @@
 //! The clusters that the operator selects for the ensemble.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{
-    cluster_selection::{ClusterSelection, Survey},
+    cluster_selection::{ClusterSelection, Survey, divides},
     division::divide,
+    failover::FailoverDecision,
+    former_incarnations::named,
     known::Known,
     placement,
-    services::{MCS_API_VERSION, SERVE_BOTH, serves_newer_alone},
+    served_kinds::{BRING_KINDS, serves_kinds},
+    services::{SERVE_BOTH, serves_newer_alone},
     steps::StepReport,
 };
 use mczk_api::{
-    API_VERSION,
     contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS},
     karmada::cluster::Cluster,
     mutation::broken,
     zookeeper::Role,
 };
-
-/// What brings the kinds to a cluster.
-pub(super) const BRING_KINDS: &str = "`mczk install` of this version again, or `mczk register --only crds,propagation`";
 
 /// The clusters, or why there are none or no other ones.
 pub(super) struct Choice {
@@ -34,16 +33,22 @@ pub(super) struct Choice {
 /// Decides how the voters are divided over them once for each placement and number of voters.
 ///
 /// A new incarnation selects again. A cluster that the user has abandoned gets no voters.
-pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json::Result<Choice> {
+pub(super) fn choose_clusters(
+    known: &Known<'_>,
+    failover: &FailoverDecision,
+    may_change: bool,
+) -> serde_json::Result<Choice> {
     let object = known.object;
     let hash = placement::placement_hash(object.spec.placement.as_ref())?;
     let current = known.selection.as_ref().filter(|_| !known.incarnation.is_next);
     let kept = Choice { selection: current.cloned(), waits: false, report: StepReport::Done };
-    let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
+    let again = broken!(SelectAgain) && current.is_some_and(|c| c.homes() != known.matching);
     let is_current = |current: &ClusterSelection| {
         let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
         is_usable
             && (current.survey == Survey::Open) == needs_survey(known, current)
+            && current.moved == failover.moved
+            && current.outdated_request == failover.outdated_request
             && current.is_for(&hash, object)
             && divides_as_reported(known, current)
     };
@@ -54,12 +59,12 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
         return Ok(Choice { waits: true, ..kept });
     }
     let current = current.filter(|current| current.hash == hash && !again);
-    let clusters = match select(known, current) {
-        Ok(clusters) => clusters,
+    let homes = match select(known, current) {
+        Ok(homes) => homes,
         Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
     };
     let survey = current.map_or(Survey::Pending, |current| current.survey);
-    let selection = ClusterSelection { survey, ..divided(known, hash, clusters) };
+    let selection = ClusterSelection { survey, ..divided(known, hash, &homes, failover) };
     let survey = match known.survey(&selection).is_open() {
         true if selection.may_leave_out() => Survey::Open,
         true => Survey::Pending,
@@ -73,27 +78,30 @@ fn needs_survey(known: &Known<'_>, selection: &ClusterSelection) -> bool {
     selection.may_leave_out() && known.survey(selection).is_open()
 }
 
-/// The selection of these clusters, with the declared division.
-fn divided(known: &Known<'_>, hash: String, clusters: Vec<String>) -> ClusterSelection {
+/// The selection of these clusters, or of the spares in their place. A new placement may select a home no more, or its spare.
+fn divided(known: &Known<'_>, hash: String, homes: &[String], failover: &FailoverDecision) -> ClusterSelection {
     let declared = known.object.spec.placement.as_ref();
-    let placement = placement::for_karmada(declared, &with_voters(known, clusters));
-    let divided = placement::operator_divides(declared);
-    ClusterSelection { hash, placement, divided, survey: Survey::default() }
+    let mut moved = failover.moved.clone();
+    moved.retain(|home, spare| homes.contains(home) && !homes.contains(spare));
+    let divided = divides(declared, &moved);
+    let placement = placement::for_karmada(declared, &with_voters(known, homes, &moved), divided);
+    let outdated_request = failover.outdated_request.clone();
+    ClusterSelection { hash, placement, divided, survey: Survey::default(), moved, outdated_request }
 }
 
 /// False if the operator takes a reported server list over, and divided the voters before it knew where they are.
 fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection) -> bool {
     let reported = known.reported_list.as_ref().filter(|_| known.takes_over_list());
-    let divided = with_voters(known, current.clusters().to_vec());
+    let divided = with_voters(known, &current.homes(), &current.moved);
     reported.is_none()
         || current
             .voters()
             .is_none_or(|voters| divided.iter().all(|(name, count)| voters.get(name.as_str()) == Some(count)))
 }
 
-/// The clusters of the current selection, or else those that match `spec.placement`, or why none can be selected.
+/// The homes of the current selection, or else the clusters that match `spec.placement`, or why none can be selected.
 fn select(known: &Known<'_>, current: Option<&ClusterSelection>) -> Result<Vec<String>, Cause> {
-    let mut matching = current.map_or_else(|| known.matching.clone(), |current| current.clusters().to_vec());
+    let mut matching = current.map_or_else(|| known.matching.clone(), ClusterSelection::homes);
     matching.retain(|name| !is_given_up(known, name));
     if matching.is_empty() {
         let all = format!("{ABANDON_CLUSTERS} names all selected clusters. Remove one there, or change spec.placement");
@@ -103,6 +111,9 @@ fn select(known: &Known<'_>, current: Option<&ClusterSelection>) -> Result<Vec<S
     }
     if current.is_some() {
         return Ok(matching);
+    }
+    if let Some(cause) = not_joined(known) {
+        return Err(cause);
     }
     let lacking = clusters_without_kinds(known, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
@@ -124,18 +135,49 @@ fn select(known: &Known<'_>, current: Option<&ClusterSelection>) -> Result<Vec<S
     Ok(matching)
 }
 
+/// S14: why an ensemble without servers selects none. Karmada does not know a cluster that `spec.placement` names. After a lost
+/// control plane it may be one that still has the servers of a former incarnation, and joins minutes later.
+fn not_joined(known: &Known<'_>) -> Option<Cause> {
+    let affinity = known.object.spec.placement.as_ref()?.cluster_affinity.as_ref()?;
+    let is_joined = |name: &str| known.clusters.iter().any(|cluster| cluster.name() == name);
+    let is_out = |name: &String| affinity.exclude_clusters.contains(name) || known.abandoned.contains(name.as_str());
+    let missing: Vec<String> =
+        affinity.cluster_names.iter().filter(|name| !is_joined(name) && !is_out(name)).cloned().collect();
+    let may_begin = missing.is_empty() || !known.is_without_list() || known.incarnation.is_next;
+    (!may_begin && !broken!(BeginBesideOther)).then(|| Cause {
+        reason: Reason::ClusterNotJoined,
+        message: format!(
+            "Waiting until these clusters, which spec.placement.clusterAffinity.clusterNames names, join Karmada: {}. Servers of \
+             this name may live there, so none starts before. Join them, or correct the names. If one is lost for good, name it in \
+             the annotation {ABANDON_CLUSTERS}",
+            named(&missing)
+        ),
+    })
+}
+
 /// True if the user has abandoned a cluster before a quorum formed, and no voter is listed there: it gets none.
 fn is_given_up(known: &Known<'_>, name: &str) -> bool {
     let formed = known.incarnation.formed && !known.incarnation.is_next;
     !formed && known.abandoned.contains(name) && !current_voters(known).contains_key(name)
 }
 
-/// The voters that each cluster gets, from those that it has.
-fn with_voters(known: &Known<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
+/// The voters that each home gets, in its place, from those that it has. While a spare holds some, every number stays, unless
+/// `spec.replicas` is another one.
+fn with_voters(known: &Known<'_>, homes: &[String], moved: &BTreeMap<String, String>) -> Vec<(String, i32)> {
     let current = current_voters(known);
-    let counts: Vec<i32> = clusters.iter().map(|name| current.get(name.as_str()).copied().unwrap_or(0)).collect();
-    let voters = divide(known.object.spec.replicas, &counts);
-    clusters.into_iter().zip(voters).collect()
+    let before = known.selection.as_ref().map(|selection| &selection.moved);
+    let count = |home: &String| {
+        let spares = [before.and_then(|before| before.get(home)), moved.get(home)];
+        let spares: BTreeSet<&String> = spares.into_iter().flatten().filter(|spare| !homes.contains(spare)).collect();
+        let places = spares.into_iter().chain([home]);
+        places.filter_map(|place| current.get(place.as_str())).sum()
+    };
+    let counts: Vec<i32> = homes.iter().map(count).collect();
+    let replicas = known.object.spec.replicas;
+    let stays = !moved.is_empty() && counts.iter().sum::<i32>() == replicas && !broken!(DivideAgain);
+    let voters = if stays { counts } else { divide(replicas, &counts) };
+    let place = |home: &String| moved.get(home).unwrap_or(home).clone();
+    homes.iter().map(place).zip(voters).collect()
 }
 
 /// The voters that the newest known server list names in each cluster.
@@ -157,9 +199,4 @@ fn clusters_without_kinds(known: &Known<'_>, matching: &[String]) -> Vec<String>
     let selected = known.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
     let serves = |name: &&String| known.clusters.iter().any(|c| c.name() == name.as_str() && serves_kinds(c));
     matching.iter().filter(|name| !selected.contains(name)).filter(|name| !serves(name)).cloned().collect()
-}
-
-/// True if a cluster serves the operator's kinds: without one of them Karmada's scheduler leaves it out.
-pub(super) fn serves_kinds(cluster: &Cluster) -> bool {
-    cluster.serves(API_VERSION, "ZooKeeper") && cluster.serves(MCS_API_VERSION, "ServiceExport")
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{
     cluster_selection::ClusterSelection,
-    cluster_spec,
+    cluster_spec, failover,
     known::Known,
     placement,
     plan::{choose_clusters, plan_certificates},
@@ -46,7 +46,7 @@ impl ClusterForecast {
 /// # Errors
 /// As [`mczk_api::contract::canonical_json::hash`].
 pub fn forecast(known: &Known<'_>) -> serde_json::Result<Forecast> {
-    let choice = choose_clusters::choose_clusters(known, true)?;
+    let choice = choose_clusters::choose_clusters(known, &failover::decide(known, true), true)?;
     let certificates = plan_certificates::plan_certificates(known);
     let specs = &known.overrides.cluster_specs;
     let template = render::template(known.object, known.server_image, certificates.dependencies(), specs)?;

@@ -12,7 +12,7 @@ use kube_core::ResourceExt;
 use crate::rollout::{
     certificates,
     cluster_selection::Survey,
-    fence,
+    failover, fence,
     known::Known,
     measures::Measures,
     name_conflict,
@@ -87,9 +87,12 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
 
     steps.add(PlanStep::FormerIncarnations, StepReport::needs(known.unclear_declaration()));
 
+    let bootstrap = rebootstrap_step::decide(known)?;
+    let mut failover = failover::decide(known, bootstrap.template_may_change);
     let without_objects = |steps: Steps| {
         let Overrides { ensemble, cluster_specs, .. } = known.overrides.clone();
-        let next = NextState { records: known.records.clone(), ensemble, cluster_specs, ..NextState::default() };
+        let (records, failover) = (known.records.clone(), failover.clone());
+        let next = NextState { records, ensemble, cluster_specs, failover, ..NextState::default() };
         Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
     };
 
@@ -98,8 +101,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
         return Ok(Decision::without_objects(steps.with_record(&known.records), NextStatus::Undecided));
     }
 
-    let bootstrap = rebootstrap_step::decide(known)?;
-    let choice = choose_clusters::choose_clusters(known, bootstrap.template_may_change)?;
+    let choice = choose_clusters::choose_clusters(known, &failover, bootstrap.template_may_change)?;
     let is_unscheduled = steps.add(PlanStep::Selection, choice.report);
     let Some(selection) = choice.selection else { return Ok(without_objects(steps.with_record(&known.records))) };
 
@@ -116,6 +118,8 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     steps.add(PlanStep::Template, template.report(choice.waits));
     let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, template.is_written));
     let settled = schedule.as_ref().and_then(|schedule| schedule.as_deref().ok());
+    let second_look = failover::second_look(known, &mut failover, settled.is_some());
+    steps.add(PlanStep::Failover, StepReport::waits(second_look));
     let survey = known.survey(&selection);
     // Before there is a schedule, it is what everything waits for. A survey is how Karmada makes one.
     if survey.is_open() && (selection.survey == Survey::Open || settled.is_some()) {
@@ -126,5 +130,5 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     let mut restart = bootstrap.apply(known, &mut recovery.overrides)?;
     restart.tombstone = restart.tombstone.or_else(|| known.tombstone_of_declared_over(&selection));
     let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, tls, steps)?;
-    Ok(want_objects::want_objects(known, selection, certificates.make, template, advance))
+    Ok(want_objects::want_objects(known, (selection, failover), certificates.make, template, advance))
 }

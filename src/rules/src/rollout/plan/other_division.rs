@@ -7,12 +7,16 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 
-use super::choose_clusters::{BRING_KINDS, serves_kinds};
-use crate::rollout::{cluster_selection::ClusterSelection, known::Known, placement::duplicated, scheduled::Scheduled};
+use crate::rollout::{
+    cluster_selection::ClusterSelection,
+    known::Known,
+    placement::{duplicated, repelling_taint},
+    scheduled::Scheduled,
+    served_kinds::{BRING_KINDS, serves_kinds},
+};
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, server_list::majority},
     karmada::cluster::Cluster,
-    pod::TaintEffect,
 };
 
 /// A cluster that is not asked may have servers of this name, beside which an empty ensemble would start.
@@ -64,17 +68,14 @@ fn decided<'a>(selection: &'a ClusterSelection, placed: &BTreeMap<&str, i32>) ->
 /// The first selected cluster without a voter that has a taint, or lacks the kinds, as a sentence: Karmada says that it has
 /// scheduled.
 fn left_out(known: &Known<'_>, selection: &ClusterSelection, placed: &BTreeMap<&str, i32>) -> String {
-    let tolerated = &selection.placement.cluster_tolerations;
-    let repels = |taint: &&Taint| {
-        taint.effect != TaintEffect::PreferNoSchedule.as_str() && !tolerated.iter().any(|all| all.tolerates(taint))
-    };
+    let repels = |cluster| repelling_taint(cluster, &selection.placement.cluster_tolerations);
     let without = || {
         known.clusters.iter().filter(|cluster| {
             selection.clusters().iter().any(|name| name == cluster.name()) && !placed.contains_key(cluster.name())
         })
     };
     if let Some((name, Taint { key, effect, .. })) =
-        without().find_map(|cluster| Some((cluster.name(), cluster.spec.taints.iter().find(repels)?)))
+        without().find_map(|cluster| Some((cluster.name(), repels(cluster)?)))
     {
         return format!(
             "Cluster {name} has the taint {key}:{effect}: remove it, or tolerate it in spec.placement.clusterTolerations. "

@@ -5,6 +5,7 @@ use crate::rollout::{
     binding,
     certificates::Make,
     cluster_selection::ClusterSelection,
+    failover::FailoverDecision,
     known::Known,
     missing_secrets::{self, MissingSecrets},
     outcome::{Content, Decision, NextState, NextStatus, ObjectWrite, Objects, Propagation},
@@ -23,7 +24,7 @@ use mczk_api::{
 /// What the operator wants of its objects, and when it decides again.
 pub(super) fn want_objects(
     known: &Known<'_>,
-    selection: ClusterSelection,
+    (selection, failover): (ClusterSelection, FailoverDecision),
     certificate: Option<Make>,
     planned: PlannedTemplate,
     advance: Advance,
@@ -39,6 +40,7 @@ pub(super) fn want_objects(
     let makes_secret = tombstone.is_some() || certificate.is_some();
     let owned = ownership::owned_exports(&overrides.owned, &known.reports);
     let begins = overrides.preflight.is_some() || !overrides.ensemble.servers.is_empty();
+    let failover = FailoverDecision { moved: selection.moved.clone(), ..failover };
     let content = |spec| Content { spec, records: records.clone(), selection: Some(selection.clone()) };
     Decision {
         request: binding::request(known, &selection, is_other),
@@ -52,7 +54,8 @@ pub(super) fn want_objects(
         requeue_after: if makes_secret {
             Some(AFTER_SECRET)
         } else {
-            requeue_after.into_iter().chain(apply_again).chain(binding::asks_again_after(known)).min()
+            let (asks_again, requeue_failover) = (binding::asks_again_after(known), failover.requeue_after());
+            requeue_after.into_iter().chain(apply_again).chain(asks_again).chain(requeue_failover).min()
         },
         certificate,
         tombstone,
@@ -65,6 +68,7 @@ pub(super) fn want_objects(
                 schedule,
                 quorum,
                 desired,
+                failover,
             })),
         )
     }

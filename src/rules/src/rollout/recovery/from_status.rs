@@ -44,6 +44,7 @@ pub(super) fn ensemble(
         former_incarnations: newest.map(|list| list.former_incarnations.clone()).unwrap_or_default(),
         leaving: newest.map(|list| list.leaving.clone()).unwrap_or_default(),
         tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
+        demote_after_seconds: newest.and_then(|list| list.demote_after_seconds),
         ..Ensemble::default()
     };
     let same_list = with_hash(recovered.clone()).is_ok_and(|hashed| hashed.hash == before.hash);

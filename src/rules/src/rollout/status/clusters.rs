@@ -10,16 +10,20 @@ use mczk_api::{
     zookeeper::{Role, ZooKeeperStatus},
 };
 
-/// The status of every cluster that has the object, a cluster spec, a schedule or a server, by name.
+/// The status of every cluster that has the object, a cluster spec, a schedule or a server, by name. A cluster that left without
+/// power keeps the object until Karmada reaches it. A home whose voters are at a spare is named too.
 pub(super) fn clusters(inputs: &StatusInputs<'_>) -> Vec<ClusterStatus> {
     // A federation may have many clusters that could have the object but never received anything.
     let reporting = inputs.reports.values().filter(|r| r.applied || r.status.is_some() || r.apply_error.is_some());
     let lost_list = inputs.has_lost_the_list();
+    let left_behind = inputs.old.clusters.iter().filter(|old| inputs.known.is_left_behind(old));
     let mut names: Vec<&String> = reporting
         .map(|report| &report.cluster)
         .chain(inputs.next.cluster_specs.keys())
         .chain(inputs.next.schedule.iter().map(|scheduled| &scheduled.cluster))
         .chain(inputs.next.ensemble.servers.iter().map(|server| &server.cluster))
+        .chain(left_behind.map(|cluster| &cluster.name))
+        .chain(inputs.next.failover.moved.keys())
         .chain(lost_list.then_some(&inputs.old.clusters).into_iter().flatten().map(|cluster| &cluster.name))
         .collect();
     names.sort();
@@ -47,7 +51,10 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
         started: status.and_then(|status| status.started_replicas).unwrap_or(0),
         serving: status.and_then(|status| status.ready_replicas).unwrap_or(0),
         revision: spec.map(|spec| spec.revision.clone()),
-        spec_hash: spec.and_then(|spec| spec.spec_hash.clone()).or_else(|| lost_spec_hash(inputs, name)),
+        spec_hash: spec
+            .and_then(|spec| spec.spec_hash.clone())
+            .or_else(|| lost_spec_hash(inputs, name))
+            .or_else(|| old.filter(|old| inputs.known.is_left_behind(old)).and_then(|old| old.spec_hash.clone())),
         voters: ids(inputs, name, Role::Voter),
         observers: ids(inputs, name, Role::Observer),
         ready,
@@ -56,6 +63,8 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
         }),
         reported: old.is_some_and(|old| old.reported)
             || report.is_some_and(|report| report.applied && report.status.is_some()),
+        moved_to: inputs.next.failover.moved.get(name).cloned(),
+        lost_since: inputs.next.failover.lost_since.get(name).map(|since| Time(*since)),
         message: message.map(|message| message.chars().take(MAX_MESSAGE).collect()),
     }
 }
@@ -63,6 +72,7 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
 /// Why a cluster is not complete; `None` if it is.
 fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
     let report = inputs.reports.get(name);
+    let is_scheduled = || inputs.next.schedule.iter().any(|scheduled| scheduled.cluster == name);
     if let Some(spec) = inputs.next.cluster_specs.get(name) {
         let outcome = complete(report, spec, &inputs.next.ensemble, &inputs.next.quorum, inputs.reports);
         return outcome.err().map(|message| capitalise(&message));
@@ -70,11 +80,12 @@ fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
     let refusal = report.filter(|report| !report.applied).and_then(|report| report.apply_error.as_deref());
     Some(match refusal {
         Some(refusal) => format!("Karmada could not apply the object: {refusal}"),
-        None if inputs.next.schedule.iter().any(|scheduled| scheduled.cluster == name) => {
-            "Waiting for earlier clusters in the rollout".to_owned()
-        }
+        None if is_scheduled() => "Waiting for earlier clusters in the rollout".to_owned(),
         None if report.is_some_and(|report| report.applied && report.status.is_none()) => {
             "Waiting for the first report: the agent must run there".to_owned()
+        }
+        None if inputs.old.clusters.iter().any(|old| old.name == name && inputs.known.is_left_behind(old)) => {
+            "The cluster has left the ensemble. Karmada removes its object there once it reaches the cluster".to_owned()
         }
         None => "The cluster has no servers".to_owned(),
     })

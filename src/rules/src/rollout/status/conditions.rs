@@ -1,19 +1,19 @@
 //! The conditions of a MultiClusterZooKeeper.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
-    certificates, imports,
+    certificates, cluster_names, failover, imports,
     inputs::{MAX_MESSAGE, StatusInputs, messages},
+    votes,
 };
-use crate::rollout::{missing_secrets::MissingSecrets, report::ClusterReport};
+use crate::rollout::{binding, missing_secrets::MissingSecrets, report::ClusterReport, tolerance::Tolerance};
 use mczk_api::{
     contract::{
         cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason},
-        server_list::majority,
         tested_versions::{is_tested_kubernetes, kubernetes},
         zookeeper_versions::{NEWEST, TESTED, known_loss},
     },
@@ -28,6 +28,8 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) 
         (ConditionType::Progressing, progressing(inputs)),
         (ConditionType::Degraded, degraded(inputs, clusters)),
         (ConditionType::QuorumSafe, quorum_safe(inputs)),
+        (ConditionType::FailedOver, failover::failed_over(inputs)),
+        (ConditionType::FailoverReady, failover::ready(inputs)),
         (ConditionType::Scheduled, scheduled(inputs)),
         (ConditionType::UnsafeVersion, unsafe_version(inputs)),
         (ConditionType::UntestedVersion, untested_version(inputs)),
@@ -120,10 +122,13 @@ fn trouble(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Option<Caus
     if let Some(unusable) = unusable.into_iter().next() {
         return Some(unusable);
     }
-    let down: Vec<String> =
-        quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
-    if !down.is_empty() {
-        return Some(Cause::new(Reason::VotersDown, format!("Ids of voters that do not serve: {}", down.join(", "))));
+    let down: Vec<i32> = quorum.voters.difference(&quorum.serving).copied().collect();
+    let named =
+        [("Ids of voters that do not serve: ", down), ("Voters that have lost their votes: ", votes::demoted(inputs))];
+    let parts: Vec<String> =
+        named.iter().filter(|(_, of)| !of.is_empty()).map(|(what, of)| format!("{what}{}", votes::ids(of))).collect();
+    if !parts.is_empty() {
+        return Some(Cause::new(Reason::VotersDown, parts.join(". ")));
     }
     let is_absent = inputs.next.ensemble.servers.is_empty() && !quorum.formed;
     is_absent.then(|| Cause::new(Reason::NoEnsemble, "No ensemble exists yet"))
@@ -143,8 +148,11 @@ fn unusual(inputs: &StatusInputs<'_>) -> Cause {
     if let Some(full) = reported(inputs, ConditionType::DiskPressure).into_iter().next() {
         return full;
     }
-    if let Some(not_imported) = imports::not_imported(inputs.known) {
-        return not_imported;
+    let named = binding::held_back(inputs.known)
+        .or_else(|| imports::not_imported(inputs.known))
+        .or_else(|| cluster_names::unknown_clusters(inputs.known));
+    if let Some(without_effect) = named {
+        return without_effect;
     }
     Cause::new(Reason::Healthy, "Every voter of the ensemble serves")
 }
@@ -175,38 +183,31 @@ fn reported(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<Cause> {
 }
 
 fn quorum_safe(inputs: &StatusInputs<'_>) -> Cause {
-    let voters: Vec<_> = inputs.next.ensemble.servers.iter().filter(|server| server.role == Role::Voter).collect();
-    if voters.is_empty() {
+    let list = &inputs.next.ensemble.servers;
+    let Some(tolerance) = Tolerance::of(list, &inputs.next.quorum, inputs.reports) else {
         return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
-    }
-    let is_even = voters.len() % 2 == 0;
+    };
+    let is_even = list.iter().filter(|server| server.role == Role::Voter).count() % 2 == 0;
     let even = if is_even {
         ". An even number of voters survives no more losses than one voter fewer: declare an odd number"
     } else {
         ""
     };
-    let needed = majority(voters.len());
-    let mut by_cluster: BTreeMap<&str, usize> = BTreeMap::new();
-    for server in &voters {
-        *by_cluster.entry(server.cluster.as_str()).or_default() += 1;
+    if let Some((place, count)) = tolerance.holder_of_the_majority() {
+        let message =
+            format!("Without {place}, which holds {count} of {} votes, no majority is left", tolerance.voters());
+        let demoted = votes::demoted(inputs);
+        if !demoted.is_empty() {
+            let message = format!("{message}. Voters that have lost their votes: {}", votes::ids(&demoted));
+            return Cause::new(Reason::VotesLost, message);
+        }
+        let message = format!("{message}: spread the voters over three clusters or more{even}");
+        return Cause::new(Reason::ClusterHoldsMajority, message);
     }
-    if let Some((cluster, count)) = by_cluster.iter().find(|(_, count)| voters.len() - **count < needed) {
-        return Cause::new(
-            Reason::ClusterHoldsMajority,
-            format!(
-                "Without cluster {cluster}, which holds {count} of {} voters, no majority is left: spread the voters over three clusters or more{even}",
-                voters.len()
-            ),
-        );
-    }
-    let is_exposed = |cluster: &str| {
-        let rest = voters.iter().filter(|s| s.cluster != cluster && inputs.next.quorum.serving.contains(&s.id)).count();
-        rest < needed
-    };
-    if let Some(cluster) = by_cluster.keys().find(|cluster| is_exposed(cluster)) {
+    if let Some(place) = tolerance.exposed() {
         return Cause::new(
             Reason::VotersDown,
-            format!("With the voters that serve now, the loss of cluster {cluster} would lose the quorum{even}"),
+            format!("With the voters that serve now, the loss of {place} would lose the quorum{even}"),
         );
     }
     let reason = if is_even { Reason::EvenVoters } else { Reason::Spread };

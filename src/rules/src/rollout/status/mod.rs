@@ -19,10 +19,13 @@ use mczk_api::{
 };
 
 mod certificates;
+mod cluster_names;
 mod clusters;
 mod conditions;
+mod failover;
 mod imports;
 mod inputs;
+mod votes;
 
 use inputs::StatusInputs;
 
@@ -43,6 +46,8 @@ fn is_evaluated(condition: &Condition) -> bool {
     let unevaluated = [
         ConditionType::Degraded,
         ConditionType::QuorumSafe,
+        ConditionType::FailedOver,
+        ConditionType::FailoverReady,
         ConditionType::Scheduled,
         ConditionType::CertificatesExpire,
     ];
@@ -112,7 +117,8 @@ fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
         highest_id: list.highest_id,
         tls: list.tls.clone(),
         formed: quorum.formed,
-        voters: quorum.voters.iter().copied().collect(),
+        voters: votes::last_reported(inputs),
+        demoted: votes::demoted(inputs),
         leader,
         endpoints: endpoints(&list.servers, inputs.known.object.spec.tls.client.as_ref()),
     })

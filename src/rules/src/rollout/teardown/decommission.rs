@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::deletion::TeardownReport;
+use super::{
+    deletion::TeardownReport,
+    lost_clusters::{has_left_selection, tombstone_of_left},
+};
 use crate::rollout::{
     binding, certificates,
     cluster_selection::ClusterSelection,
+    completion::progressing,
     known::{Ending, Known},
     outcome::{Content, ObjectWrite, Objects, Propagation},
     override_rules::{self, Overrides},
@@ -56,23 +60,30 @@ pub(super) fn decommission(
     Ok(wait(known, ending, &current))
 }
 
-/// Waits until every cluster that may have servers reports their end. `None` once all have.
+/// Waits until every cluster that may have servers reports their end. `None` once all have. A tombstone ends those of a cluster that
+/// has left the selection.
 fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<TeardownReport> {
     let is_done =
         |cluster: &str| known.reports.get(cluster).is_some_and(|report| report.has_decommissioned(&current.ensemble));
     let mut concerned = ending.concerned.clone();
     concerned.extend(current.cluster_specs.keys().cloned());
-    concerned.retain(|cluster| !known.abandoned.contains(cluster.as_str()) && !is_done(cluster));
+    let has_tombstone = known.tombstones.contains(&known.incarnation.id);
+    let ends = |cluster: &str| is_done(cluster) || has_tombstone && has_left_selection(known, cluster);
+    concerned.retain(|cluster| !known.abandoned.contains(cluster.as_str()) && !ends(cluster));
     if concerned.is_empty() || broken!(DeleteBeforeDecommissioned) {
         return None;
     }
     let state = |cluster: &String| {
         let report = known.reports.get(cluster);
         let is_reachable = report.map_or_else(|| known.is_ready(cluster), |report| report.reachable);
-        let conditions = report.and_then(|report| report.status.as_ref()).map_or(&[][..], |status| &status.conditions);
-        match find(conditions, ConditionType::Blocked, ConditionStatus::True) {
+        let status = report.and_then(|report| report.status.as_ref());
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        // What the agent says of servers that are still to run is no reason to wait.
+        let ends = status.is_some_and(|status| status.ensemble.as_ref().is_some_and(|list| list.phase.is_ending()));
+        let waits = || progressing(status.filter(|_| ends)?).filter(|said| said.reason == Reason::Waiting.as_str());
+        match find(conditions, ConditionType::Blocked, ConditionStatus::True).or_else(waits) {
             _ if !is_reachable => format!("{cluster} ({})", ClusterReport::absence(report).message),
-            Some(blocked) => format!("{cluster} ({})", blocked.message),
+            Some(said) => format!("{cluster} ({})", said.message),
             None => cluster.clone(),
         }
     };
@@ -85,6 +96,7 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Teard
     Some(TeardownReport {
         objects: Objects { policy: restored_policy(known), ..Objects::default() },
         request: selection.and_then(|selection| binding::request(known, selection, is_lacking(selection))),
+        tombstone: tombstone_of_left(known, ending),
         ..waiting(&message)
     })
 }

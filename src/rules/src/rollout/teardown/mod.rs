@@ -20,7 +20,6 @@ use mczk_api::{
         cause::Cause,
         conditions::Reason,
         labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
-        tombstone::Tombstone,
     },
     karmada::work::{Work, cluster_of},
     mutation::broken,
@@ -28,8 +27,10 @@ use mczk_api::{
 
 mod decommission;
 mod deletion;
+mod lost_clusters;
 
 use deletion::TeardownReport;
+use lost_clusters::{cluster_that_is_lost, tombstone};
 
 /// Kubernetes' finalizer of a deletion that keeps owned objects.
 const ORPHAN: &str = "orphan";
@@ -129,40 +130,6 @@ fn clusters_of(works: &[&Work]) -> String {
     clusters.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// The cluster of a Work that Karmada deletes, if Karmada does not reach it or the user has abandoned it. The object there stays
-/// until it comes back, and no report names it: Karmada leaves such a Work out of the binding's status.
-fn cluster_that_is_lost<'a>(known: &Known<'_>, work: &'a Work) -> Option<&'a str> {
-    work.metadata.deletion_timestamp.as_ref()?;
-    cluster_of(&work.metadata).filter(|cluster| known.abandoned.contains(*cluster) || !known.is_ready(cluster))
-}
-
-/// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
-/// and those that left the ensemble while Karmada did not reach them.
-fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
-    if !known.incarnation.recorded {
-        return None;
-    }
-    let with_lost_work = known.works.iter().filter_map(|work| cluster_that_is_lost(known, work)).map(str::to_owned);
-    let clusters: BTreeSet<String> = known
-        .reports
-        .iter()
-        .filter(|(name, report)| {
-            let status = report.status.as_ref();
-            let may_hold = ending.concerned.contains(*name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
-            let is_done = report.has_decommissioned(&known.overrides.ensemble);
-            may_hold && !is_done && (!report.reachable || known.abandoned.contains(name.as_str()))
-        })
-        .map(|(name, _)| name.clone())
-        .chain(with_lost_work)
-        .collect();
-    (!clusters.is_empty()).then(|| Tombstone {
-        namespace: known.namespace.clone(),
-        name: known.name.clone(),
-        incarnation: known.incarnation.id.clone(),
-        clusters,
-    })
-}
-
 /// Deletes the template and its exports.
 fn delete_template(known: &Known<'_>) -> TeardownReport {
     TeardownReport {
@@ -213,11 +180,12 @@ fn waiting_for_removal(works: &[&Work]) -> String {
 }
 
 /// The Works that Karmada will remove. Those of an abandoned cluster stay, marked for deletion: when the cluster comes back,
-/// Karmada deletes their objects there.
+/// Karmada deletes their objects there. So do those of a cluster that Karmada does not reach, once a tombstone waits for it.
 fn remaining_works<'a>(known: &'a Known<'_>) -> Vec<&'a Work> {
-    let is_abandoned = |work: &Work| {
-        cluster_of(&work.metadata).is_some_and(|cluster| known.abandoned.contains(cluster))
-            && work.metadata.deletion_timestamp.is_some()
+    let has_tombstone = known.tombstones.contains(&known.incarnation.id);
+    let stays = |work: &&Work| {
+        let lost = cluster_that_is_lost(known, work);
+        lost.is_some_and(|cluster| has_tombstone || known.abandoned.contains(cluster))
     };
-    known.works.iter().filter(|work| !is_abandoned(work)).collect()
+    known.works.iter().filter(|work| !stays(work)).collect()
 }

@@ -1,0 +1,129 @@
+//! Moves that no user asks for: away from a lost cluster, and home again.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{FailoverDecision, Seats, spare};
+use mczk_api::{karmada::cluster::Cluster, multiclusterzookeeper::Failover, mutation::broken};
+
+/// The loss of the cluster that has the voters of a home.
+pub(super) struct Loss {
+    /// Since when it may have lasted, as far as Karmada says.
+    earliest: Option<Timestamp>,
+}
+
+impl Loss {
+    /// The loss, if both signals show it: Karmada does not reach the cluster, and by a fresh report of the leader's cluster none of
+    /// its listed voters follows.
+    pub(super) fn of(seats: &Seats<'_>, home: &str) -> Option<Self> {
+        let known = seats.known;
+        let seat = seats.seat(home);
+        let voters = seats.voters(seat);
+        let cluster = known.clusters.iter().find(|cluster| cluster.name() == seat);
+        if voters.is_empty() || cluster.is_some_and(Cluster::ready) {
+            return None;
+        }
+        let is_missing = broken!(MoveOnNotReady) || missing(seats)?.is_superset(&voters);
+        let earliest = cluster.filter(|cluster| !cluster.has_no_ready_node()).and_then(Cluster::ready_changed);
+        is_missing.then(|| Self { earliest: earliest.map(|time| time.0) })
+    }
+}
+
+/// The listed voters that do not follow, or have no vote, by a fresh report of the leader's cluster. `None` without one.
+fn missing(seats: &Seats<'_>) -> Option<BTreeSet<i32>> {
+    let known = seats.known;
+    let leader = known.quorum.leader?;
+    let server = known.newest_list().servers.iter().find(|server| server.id == leader)?;
+    let status = known.reports.get(&server.cluster)?.fresh_status()?;
+    let listed = known.newest_list().servers.iter().map(|server| server.id);
+    let follows = |id: &i32| known.quorum.serving.contains(id);
+    let is_missing = |id: &i32| status.missing_voters.contains(id) || !status.voting_members.contains(id);
+    Some(listed.filter(|id| is_missing(id) && !follows(id)).collect())
+}
+
+/// The place that the declared times give to the voters of a home now. Records since when it is lost, and what is awaited.
+pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
+    let Some(loss) = Loss::of(seats, home) else { return without_loss(seats, home, failover) };
+    let known = seats.known;
+    let recorded = known.status.clusters.iter().find(|cluster| cluster.name == home);
+    let recorded = recorded.and_then(|cluster| cluster.lost_since.as_ref()).map(|since| since.0.min(known.now));
+    let since = recorded.unwrap_or(known.now).max(loss.earliest.unwrap_or(Timestamp::MIN)).min(known.now);
+    failover.lost_since.insert(home.to_owned(), since);
+    let seat = seats.seat(home);
+    let Some(least) = declared(seats, |failover| failover.move_after_seconds) else {
+        failover.lost.push(format!("{seat} (its voters move by command alone)"));
+        return None;
+    };
+    let left = least - (known.now.as_second() - since.as_second());
+    if left > 0 {
+        failover.requeue_in(left);
+        failover.lost.push(format!("{seat} (its voters move in {left} s)"));
+        return None;
+    }
+    let place = seats.place(home);
+    // A place that the server list does not name yet stays, as long as it can take the voters.
+    if place != seat && spare::unusable(seats, place).is_none() {
+        return None;
+    }
+    next_place(seats, home, failover)
+}
+
+/// The first place that can take the voters of a lost cluster: the home, if they are at a spare, then the spares in order.
+fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
+    let place = seats.place(home);
+    let spares = seats.known.spares().iter().map(String::as_str);
+    let away = (place != home).then_some(home);
+    let mut all = away.into_iter().chain(spares).filter(|to| *to != place && *to != seats.seat(home));
+    let next = all.find(|to| spare::unusable(seats, to).is_none() && !seats.moved.values().any(|used| used == to));
+    if next.is_none() {
+        failover.waits.push(format!("{home}: no spare can take its voters"));
+    }
+    next.map(ToOwned::to_owned)
+}
+
+/// A home that is not lost: its voters stay, are called back from a move that has not begun, leave a spare that cannot take them,
+/// or go home.
+fn without_loss(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
+    let (place, seat) = (seats.place(home), seats.seat(home));
+    if place == home {
+        return None;
+    }
+    if place != seat {
+        let follows = seats.voters(seat).intersection(&seats.known.quorum.serving).next().is_some();
+        return (follows || seats.known.is_ready(seat)).then(|| seat.to_owned());
+    }
+    if is_stuck(seats, place) && declared(seats, |failover| failover.move_after_seconds).is_some() {
+        let later = seats.known.spares().iter().skip_while(|spare| *spare != place).skip(1);
+        let free = |to: &&String| !seats.moved.values().any(|used| used == *to);
+        let home = Some(home).filter(|home| spare::unusable(seats, home).is_none()).map(ToOwned::to_owned);
+        return home.or_else(|| later.filter(free).find(|to| spare::unusable(seats, to).is_none()).cloned());
+    }
+    back_home(seats, home, failover)
+}
+
+/// True if none of the spare's voters has a vote, and the record cannot go on because of the spare.
+fn is_stuck(seats: &Seats<'_>, spare: &str) -> bool {
+    let known = seats.known;
+    let votes = seats.voters(spare).intersection(&known.quorum.voters).next().is_some();
+    !votes && !known.quorum.voters.is_empty() && known.stuck.as_ref().is_some_and(|stuck| stuck.cluster == spare)
+}
+
+/// The home, once it has been Ready for the declared time, and every listed voter serves.
+fn back_home(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
+    let known = seats.known;
+    let least = declared(seats, |failover| failover.move_back_after_seconds)?;
+    let cluster = known.clusters.iter().find(|cluster| cluster.name() == home).filter(|cluster| cluster.ready())?;
+    let since = cluster.ready_changed()?;
+    let left = least - (known.now.as_second() - since.0.as_second());
+    if left > 0 {
+        failover.requeue_in(left);
+        return None;
+    }
+    let every_voter = seats.homes().iter().all(|home| seats.voters(seats.seat(home)).is_subset(&known.quorum.serving));
+    every_voter.then(|| home.to_owned())
+}
+
+fn declared(seats: &Seats<'_>, field: impl Fn(&Failover) -> Option<i32>) -> Option<i64> {
+    seats.known.object.spec.failover.as_ref().and_then(field).map(i64::from)
+}

@@ -1,0 +1,64 @@
+//! The annotation by which a user says where the voters of a cluster shall be.
+
+use std::collections::BTreeMap;
+
+use kube_core::ResourceExt;
+
+use super::annotation;
+use crate::rollout::known::Known;
+use mczk_api::{contract::labels::FAILOVER, mutation::broken};
+
+/// The request that does nothing: the one that a restored control plane had in its backup, empty if it had none. Whether it was
+/// carried out since, and taken back, nobody knows. One that is made after the restore counts.
+pub(super) fn outdated(known: &Known<'_>) -> Option<String> {
+    let value = known.object.annotations().get(FAILOVER);
+    let before = known.selection.as_ref().and_then(|selection| selection.outdated_request.clone());
+    if known.is_restored() && !broken!(RepeatRequest) {
+        return before.or_else(|| Some(value.cloned().unwrap_or_default()));
+    }
+    before.filter(|before| value == Some(before))
+}
+
+/// Why the request does nothing, if it is the outdated one.
+pub(super) fn refusal(known: &Known<'_>, outdated: Option<&String>) -> Option<String> {
+    let value = outdated.filter(|outdated| known.object.annotations().get(FAILOVER) == Some(outdated))?;
+    Some(format!(
+        "{} is as old as the backup from which the control plane was restored: {value}. The voters of these clusters stay where they \
+         are. Set it again with another order of pairs, or remove it",
+        annotation()
+    ))
+}
+
+/// The place of each home that the annotation names.
+///
+/// # Errors
+/// Why it is not followed, with the remedy.
+pub(super) fn read(known: &Known<'_>, homes: &[String]) -> Result<BTreeMap<String, String>, String> {
+    let Some(value) = known.object.annotations().get(FAILOVER) else { return Ok(BTreeMap::new()) };
+    let (annotation, name) = (annotation(), &known.name);
+    let mut places = BTreeMap::new();
+    for pair in value.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((home, place)) = pair.split_once('=').map(|(home, place)| (home.trim(), place.trim())) else {
+            return Err(format!("{annotation} has {pair:?}: write CLUSTER=PLACE, separated by commas"));
+        };
+        if !homes.iter().any(|known| known == home) {
+            return Err(format!(
+                "{annotation} names {home}, which spec.placement does not select. Selected are {}. Remove it: mczk failover {name} \
+                 --release {home}",
+                homes.join(", ")
+            ));
+        }
+        let declared = known.spares();
+        let is_in_use = known.selection.as_ref().is_some_and(|selection| selection.place(home) == place);
+        if place != home && !declared.iter().any(|spare| spare == place) && !is_in_use {
+            let declared = if declared.is_empty() { "none".to_owned() } else { declared.join(", ") };
+            return Err(format!(
+                "{annotation} names {place}, which is no spare. failover.spares has {declared}. Add {place} there, or name another place"
+            ));
+        }
+        if places.insert(home.to_owned(), place.to_owned()).is_some_and(|before| before != place) {
+            return Err(format!("{annotation} names {home} twice, with two places: remove one"));
+        }
+    }
+    Ok(places)
+}
