@@ -103,9 +103,14 @@ pub(super) async fn apply(
     let is_placed = is_held && lasting.keep(owned.policy(plan).await)?;
     // Without its OverridePolicy an incarnation has not begun, and exports nothing. Else what the API server refuses of one
     // name stops no server.
-    if is_held {
-        for (key, desired) in &plan.services {
-            lasting.keep(owned.service(key, desired).await)?;
+    let mut services = plan.services.iter().filter(|_| is_held);
+    for (key, desired) in services.by_ref() {
+        let written = owned.service(key, desired).await;
+        // The next one may hang too, and end the pass. So the others come last.
+        let is_last = written.as_ref().err().is_some_and(hangs);
+        lasting.keep(written)?;
+        if is_last {
+            break;
         }
     }
     // Before the template is deleted: otherwise the API server refuses the garbage collector, which retries only after
@@ -125,12 +130,20 @@ pub(super) async fn apply(
     if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
         lasting.0.extend(certificates::make(observed, make, context).await.err());
     }
+    for (key, desired) in services {
+        lasting.keep(owned.service(key, desired).await)?;
+    }
     lasting.result()
 }
 
 /// True if the same write fails again until someone corrects what refuses or changes the object.
 pub(super) fn lasts(error: &Error) -> bool {
-    error.refusal().is_some() || error.category() == CONTESTED
+    error.write_refusal().is_some() || error.category() == CONTESTED
+}
+
+/// True if nothing answered the API server: each such write takes half a minute.
+pub(super) fn hangs(error: &Error) -> bool {
+    error.refusal().is_none() && error.write_refusal().is_some()
 }
 
 /// The failures that stop no other write but those that rest on the failed one.
@@ -139,10 +152,10 @@ struct Lasting(Vec<Error>);
 
 impl Lasting {
     /// True if the write succeeded. Another failure than a lasting one ends the pass: the next one may succeed. What lasts is
-    /// reported with it.
+    /// reported with it. So does the second write that hangs.
     fn keep(&mut self, written: Result<(), Error>) -> Result<bool, Error> {
         match written {
-            Err(error) if lasts(&error) => {
+            Err(error) if lasts(&error) && !(hangs(&error) && self.0.iter().any(hangs)) => {
                 self.0.push(error);
                 Ok(false)
             }
@@ -310,10 +323,14 @@ impl Owned<'_> {
     /// as written once its Secret exists. Both names contain the incarnation, so no foreign object has them by chance.
     async fn tombstone(&self, tombstone: &Tombstone) -> Result<(), Error> {
         let namespace = &tombstone.namespace;
-        let policy = tombstone.policy();
-        let name = policy.metadata.name.clone().unwrap_or_default();
+        let name = tombstone.policy().metadata.name.unwrap_or_default();
         let live = self.api(policy::API_VERSION, "PropagationPolicy").get_opt(&name).await;
         let live = live.during(|| format!("reading PropagationPolicy {name}"))?.as_ref().map(value).transpose()?;
+        // A former pass may have named clusters whose Works are gone since.
+        let named = live.as_ref().and_then(|live| live.pointer("/spec/placement/clusterAffinity/clusterNames"));
+        let named = named.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+        let clusters = named.chain(tombstone.clusters.iter().cloned()).collect();
+        let policy = Tombstone { clusters, ..tombstone.clone() }.policy();
         match self.write(policy::API_VERSION, "PropagationPolicy", &ObjectWrite::Apply(policy), live.as_ref()).await {
             Err(Error::Api { source, .. }) if is_namespace_terminating(&source) => {
                 // Karmada deletes the namespace in member clusters too, with everything in it.
@@ -464,9 +481,13 @@ mod tests {
                         _ if object["spec"]["rescheduleTriggeredAt"].is_string() => RESCHEDULED.to_owned(),
                         _ => target.to_owned(),
                     };
-                    let is_refused = write == refused;
+                    let (is_refused, hangs) = (write == refused, write.starts_with(EXPORTS) && refused == EXPORTS);
                     all.lock().unwrap().push(write);
-                    if is_refused { failure(422, "Invalid", WORDS) } else { (200, object) }
+                    match () {
+                        () if hangs => failure(504, "Timeout", "no answer in time"),
+                        () if is_refused => failure(422, "Invalid", WORDS),
+                        () => (200, object),
+                    }
                 };
                 let body = Body::from(body.to_string().into_bytes());
                 Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
@@ -536,6 +557,7 @@ mod tests {
     const PROTECTED: &str = "resourcebindings/zk-zookeeper";
     const RESCHEDULED: &str = "the schedule";
     const CERTIFICATE: &str = "secrets/zk-abc123-quorum";
+    const EXPORTS: &str = "serviceexports/";
     /// All writes of the plan, in their order.
     const ALL: &[&str] =
         &[TOMBSTONE_POLICY, TOMBSTONE, OVERRIDES, POLICY, EXPORT, TEMPLATE, PROTECTED, RESCHEDULED, CERTIFICATE];
@@ -567,6 +589,33 @@ mod tests {
         assert_eq!(*writes.lock().unwrap(), without(left_out));
         let is_named = |failure: &String| failure.contains(object) && failure.contains(WORDS);
         assert_eq!(failure.as_ref().is_some_and(is_named), !refused.is_empty(), "{failure:?}");
+    }
+
+    /// A webhook for them does not answer. The template comes after them, and a second one that hangs would end the pass.
+    #[tokio::test]
+    async fn exports_that_hang_stop_no_server() {
+        let (client, writes) = api_server(EXPORTS);
+        let mut plan = plan();
+        let another =
+            plan.services.first_key_value().map(|(key, export)| (format!("{key}-2"), export.clone())).unwrap();
+        plan.services.extend([another]);
+        let failure = apply(&observed(), &plan, None, &context(client)).await.unwrap_err().to_string();
+        assert!(failure.contains("no answer in time"), "{failure}");
+        assert_eq!(*writes.lock().unwrap(), [ALL, &[EXPORT]].concat(), "the others come last");
+    }
+
+    /// Each takes half a minute, and the words of a pass that takes too long are lost.
+    #[test]
+    fn the_second_write_that_hangs_ends_the_pass() {
+        let failed = |code: u16, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+            Err(Error::Api { action: "writing".to_owned(), source: kube::Error::Api(Box::new(status)) })
+        };
+        let mut lasting = Lasting::default();
+        assert!(!lasting.keep(failed(504, "first timeout")).unwrap());
+        assert!(!lasting.keep(failed(422, "invalid")).unwrap());
+        let said = lasting.keep(failed(504, "second timeout")).unwrap_err().to_string();
+        assert!(["first timeout", "invalid", "second timeout"].iter().all(|part| said.contains(part)), "{said}");
     }
 
     /// The same for an object that another writer changes each time.

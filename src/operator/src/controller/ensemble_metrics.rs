@@ -35,7 +35,7 @@ struct Gauge {
     samples: fn(&Measures) -> Vec<Sample>,
 }
 
-const GAUGES: [Gauge; 9] = [
+const GAUGES: [Gauge; 11] = [
     Gauge {
         name: "mczk_ensemble_condition",
         help: "Condition of an ensemble, by type and reason: 1 if `True`, 0 if `False`, -1 if `Unknown`.",
@@ -54,8 +54,13 @@ const GAUGES: [Gauge; 9] = [
         samples: |all| of_voters(all, |voters| voters.desired),
     },
     Gauge {
+        name: "mczk_ensemble_votes",
+        help: "Servers of an ensemble with a vote in ZooKeeper's own configuration; listed voters while no report shows it.",
+        samples: |all| of_voters(all, |voters| voters.votes),
+    },
+    Gauge {
         name: "mczk_ensemble_serving_voters",
-        help: "Listed voters of an ensemble that serve, as the reports of reachable clusters show.",
+        help: "Servers of an ensemble with a vote that serve, as the reports of reachable clusters show.",
         samples: |all| of_voters(all, |voters| voters.serving),
     },
     Gauge {
@@ -67,6 +72,11 @@ const GAUGES: [Gauge; 9] = [
         name: "mczk_ensemble_tolerated_cluster_losses",
         help: "Clusters of an ensemble, whichever they are, that may be lost before no majority is left.",
         samples: |all| of_voters(all, |voters| voters.tolerated_clusters),
+    },
+    Gauge {
+        name: "mczk_ensemble_moved_clusters",
+        help: "Clusters of an ensemble whose voters are at a spare, or move there.",
+        samples: |all| of_voters(all, |voters| voters.moved_clusters),
     },
     Gauge {
         name: "mczk_ensemble_record_clusters",
@@ -218,7 +228,14 @@ mod tests {
         Measures {
             conditions: [(ConditionType::Ready, (ConditionStatus::True, Reason::Serving))].into(),
             cluster_conditions: [(ConditionType::DiskPressure, 2)].into(),
-            voters: Some(VoterMeasures { desired: 5, serving: 4, tolerated_voters: 1, tolerated_clusters: 0 }),
+            voters: Some(VoterMeasures {
+                desired: 5,
+                votes: 5,
+                serving: 4,
+                tolerated_voters: 1,
+                tolerated_clusters: 0,
+                moved_clusters: 1,
+            }),
             record: Some(RecordMeasures {
                 transition: Timestamp::from_second(1_800_000_000).unwrap(),
                 pending: 1,
@@ -247,9 +264,11 @@ mod tests {
         mczk_ensemble_condition{namespace="n",name="zk",type="Ready",reason="Serving"} 1
         mczk_ensemble_cluster_conditions{namespace="n",name="zk",type="DiskPressure"} 2
         mczk_ensemble_desired_voters{namespace="n",name="zk"} 5
+        mczk_ensemble_votes{namespace="n",name="zk"} 5
         mczk_ensemble_serving_voters{namespace="n",name="zk"} 4
         mczk_ensemble_tolerated_voter_losses{namespace="n",name="zk"} 1
         mczk_ensemble_tolerated_cluster_losses{namespace="n",name="zk"} 0
+        mczk_ensemble_moved_clusters{namespace="n",name="zk"} 1
         mczk_ensemble_record_clusters{namespace="n",name="zk",state="pending"} 1
         mczk_ensemble_record_clusters{namespace="n",name="zk",state="deploying"} 1
         mczk_ensemble_record_clusters{namespace="n",name="zk",state="completed"} 0

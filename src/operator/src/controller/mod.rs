@@ -101,7 +101,8 @@ pub async fn run(
 }
 
 impl Reconciler for Context {
-    const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+    // Two writes may each wait 34 s for webhooks that do not answer: then the pass ends with their words.
+    const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(120);
 
     fn resource() -> ApiResource {
         mczk_reading::kinds::multiclusterzookeeper()
@@ -145,7 +146,7 @@ impl Context {
         let key = attempt.key;
         let mut reported = self.take_reported(key);
         let reports_failure = attempt.failure.is_some();
-        let outcome = match observe_newest(&attempt, &mut reported, self).await {
+        let outcome = match Box::pin(observe_newest(&attempt, &mut reported, self)).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.restore_reported(key, reported);
@@ -205,12 +206,14 @@ async fn decide_and_apply(
         context.invalidate(key);
         return Ok(Action::await_change());
     }
+    let fails_again = observed.failure.is_some();
     if let Some(claim) = &plan.claim {
-        report_refusal(apply::claim(&observed, claim, context).await, key, context).await?;
+        report_refusal(apply::claim(&observed, claim, context).await, fails_again, key, context).await?;
         context.invalidate(key);
         return Ok(Action::requeue(Duration::ZERO));
     }
-    if report_refusal(apply::finalizer(&observed, plan.finalizer, context).await, key, context).await? {
+    let finalizer = apply::finalizer(&observed, plan.finalizer, context).await;
+    if report_refusal(finalizer, fails_again, key, context).await? {
         if plan.finalizer == Finalizer::Remove {
             context.forget(key);
         }
@@ -219,7 +222,8 @@ async fn decide_and_apply(
     context.metrics.show(&key.0, &key.1, plan.measures.clone());
     let planned = Instant::now();
     // The status first: it must hold what a record has begun before that begins.
-    let written = report_refusal(status::write(&observed, &plan, context).await, key, context).await?;
+    let written = status::write(&observed, &plan, context).await;
+    let written = report_refusal(written, fails_again, key, context).await?;
     let status_written = Instant::now();
     // Their causes are in the status now, so no later plan would repeat them.
     events::queue(&observed, &plan, context);
@@ -240,9 +244,16 @@ async fn decide_and_apply(
 }
 
 /// The result of a write up to the status, whose failure no written plan can hold. A lasting one is reported here by a patch
-/// of the conditions. The API server may take that if it refuses the whole status.
-async fn report_refusal<T>(result: Result<T, Error>, key: &ObjectKey, context: &Context) -> Result<T, Error> {
-    if let Some(refused) = result.as_ref().err().filter(|error| apply::lasts(error)) {
+/// of the conditions. The API server may take that if it refuses the whole status. A write without an answer counts once
+/// reconciles have failed for a while: the API server may only be overloaded.
+async fn report_refusal<T>(
+    result: Result<T, Error>,
+    fails_again: bool,
+    key: &ObjectKey,
+    context: &Context,
+) -> Result<T, Error> {
+    let counts = |error: &&Error| apply::lasts(error) && (fails_again || !apply::hangs(error));
+    if let Some(refused) = result.as_ref().err().filter(counts) {
         context.metrics.ensembles.fail(key, Reason::ApplyFailed);
         status::write_unobserved(key, &refused.to_string(), context).await;
     }
@@ -368,9 +379,13 @@ mod tests {
             Err::<(), _>(kube::Error::Api(Box::new(status))).during(|| "writing the finalizer".to_owned())
         };
         let key = ("n".to_owned(), "zk".to_owned());
-        assert!(report_refusal(answer(409, "the object has been modified"), &key, &context).await.is_err());
-        assert_eq!(writes.lock().unwrap().len(), 0, "another client changed the object first");
-        assert!(report_refusal(answer(403, "no finalizers here"), &key, &context).await.is_err());
+        assert!(report_refusal(answer(409, "the object has been modified"), true, &key, &context).await.is_err());
+        assert!(report_refusal(answer(504, "timeout"), false, &key, &context).await.is_err());
+        assert_eq!(writes.lock().unwrap().len(), 0, "another client changed the object first, or the load is high");
+        let another = ("n".to_owned(), "another".to_owned());
+        assert!(report_refusal(answer(504, "no answer"), true, &another, &context).await.is_err());
+        assert!(writes.lock().unwrap().concat().contains("no answer"), "it has failed for a while");
+        assert!(report_refusal(answer(403, "no finalizers here"), false, &key, &context).await.is_err());
         let writes = writes.lock().unwrap();
         assert!(
             writes.concat().contains("ApplyFailed") && writes.concat().contains("no finalizers here"),

@@ -74,8 +74,10 @@ function server({ id, role, state, report }) {
     el("td", null, remarks.filter(Boolean).join(", ")));
 }
 
-function cluster({ name, reachable, position, serving, desired, message, servers }) {
-  const state = [reachable === false ? "unreachable: reports may be old" : position, `${serving} of ${desired} voters serve`];
+function cluster({ name, reachable, position, movedTo, serving, desired, message, servers }) {
+  const verb = servers.some(({ role }) => role === "voter") ? "move to" : "are in";
+  const moved = movedTo && `its voters ${verb} ${movedTo}`;
+  const state = [reachable === false ? "unreachable: reports may be old" : position, moved, `${serving} of ${desired} voters serve`];
   const head = ["Server", "Role", "Details"].map((title) => el("th", { scope: "col" }, title));
   const caption = el("caption", null, el("b", null, name), el("span", null, state.filter(Boolean).join(", ")),
     message ? el("span", null, message) : null);
