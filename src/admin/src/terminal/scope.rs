@@ -33,7 +33,7 @@ pub(crate) struct Scope {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     namespace: Namespace,
-    /// Print the objects of all namespaces
+    /// Act on the objects of all namespaces
     #[arg(short = 'A', long, env = "MCZK_ALL_NAMESPACES", conflicts_with = "name")]
     pub(crate) all_namespaces: bool,
 }

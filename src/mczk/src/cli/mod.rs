@@ -34,7 +34,7 @@ use mczk_api::mutation;
 ///
 /// `mczk status`, `why`, `plan` and `diff` show what an ensemble does, what it waits for and what comes next. `mczk
 /// dashboard` shows it as a web page, and `mczk doctor` examines the installation. `mczk restart` and `replace` act on
-/// servers; `logs` and `support-bundle` collect what they write. `mczk adopt` and `declare-over` say what becomes of an
+/// servers, and `failover` moves voters to a spare cluster; `logs` and `support-bundle` collect what they write. `mczk adopt` and `declare-over` say what becomes of an
 /// ensemble whose control plane was lost. A copy of the program with the name `kubectl-mczk` in PATH makes them `kubectl
 /// mczk status` and so on.
 ///
@@ -71,6 +71,7 @@ enum Command {
     Diff(Box<see::diff::Diff>),
     Restart(Box<act::restart::Restart>),
     Replace(Box<act::replace::Replace>),
+    Failover(Box<act::failover::MoveVoters>),
     Adopt(Box<act::former_incarnations::Adopt>),
     DeclareOver(Box<act::former_incarnations::DeclareOver>),
     Logs(Box<collect::logs::Logs>),
@@ -92,6 +93,7 @@ impl Command {
             Self::Diff(diff) => return diff.run(),
             Self::Restart(restart) => return restart.run(),
             Self::Replace(replace) => return replace.run(),
+            Self::Failover(failover) => return failover.run(),
             Self::Adopt(adopt) => return adopt.run(),
             Self::DeclareOver(declare) => return declare.run(),
             Self::Logs(logs) => return logs.run(),
@@ -226,6 +228,19 @@ mod tests {
     #[case(&["restart"], false)]
     #[case(&["replace", "zk", "3", "--yes"], true)]
     #[case(&["replace", "zk"], false)]
+    #[case(&["failover", "zk", "--from", "m1", "--to", "m4", "--wait"], true)]
+    #[case(&["failover", "zk", "--back", "m1", "--dry-run"], true)]
+    #[case(&["failover", "--all", "-A", "--from", "m1"], true)]
+    #[case(&["failover", "zk", "--rehearse", "m1", "--wait-seconds", "600"], true)]
+    #[case(&["failover", "zk"], false)]
+    #[case(&["failover", "--from", "m1"], false)]
+    #[case(&["failover", "zk", "--all", "--from", "m1"], false)]
+    #[case(&["failover", "zk", "-A", "--from", "m1"], false)]
+    #[case(&["failover", "zk", "--from", "m1", "--back", "m1"], false)]
+    #[case(&["failover", "zk", "--back", "m1", "--to", "m4"], false)]
+    #[case(&["failover", "zk", "--release", "m1", "--wait"], false)]
+    #[case(&["failover", "--all", "--rehearse", "m1"], false)]
+    #[case(&["failover", "zk", "--from", "m1=m4"], false)]
     #[case(&["logs", "zk", "m1/zk-abc123-0", "-f", "--since", "10m", "--tail", "20"], true)]
     #[case(&["logs", "zk", "--since", "soon"], false)]
     #[case(&["logs", "zk", "--follow", "--previous"], false)]

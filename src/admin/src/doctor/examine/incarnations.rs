@@ -1,18 +1,20 @@
 //! Incarnations in member clusters whose ensemble karmada-apiserver does not have.
 //!
 //! After the loss of the control plane, an ensemble continues only under its name: agents report other incarnations of the
-//! names that exist. So nothing else names an incarnation whose ensemble is created under another name, or not at all.
+//! names that exist, from the clusters that are selected. So nothing else names an incarnation whose ensemble is created under
+//! another name, or not at all, or one in a cluster that had not joined when another one began under its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
 
 use crate::doctor::{
     finding::DoctorFinding,
     observed::{DoctorObserved, IncarnationKey, IncarnationObjects, full_name, members, of_member, skipped},
 };
-use mczk_api::contract::labels::TOMBSTONE;
+use mczk_api::contract::{former_incarnations::FormerIncarnations, labels::TOMBSTONE};
 
 pub(super) const CHECKED: &str = "Every ensemble with servers in a member cluster has its MultiClusterZooKeeper";
 
@@ -22,20 +24,47 @@ pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorF
         // Without them, every incarnation would be one without its ensemble.
         return vec![skipped("ensembles", "ensembles")];
     };
-    let names: BTreeSet<String> = ensembles.iter().map(|ensemble| full_name(&ensemble.metadata)).collect();
+    let ensembles: BTreeMap<String, &DynamicObject> =
+        ensembles.iter().map(|ensemble| (full_name(&ensemble.metadata), ensemble)).collect();
     let ended = ended(observed);
     let mut findings = Vec::new();
     let mut left: BTreeMap<&IncarnationKey, BTreeMap<&str, IncarnationObjects>> = BTreeMap::new();
     for member in members(observed, &mut findings) {
         let incarnations = of_member(member, |objects| &objects.incarnations, &mut findings);
         for (key, objects) in incarnations.into_iter().flatten() {
-            if *objects != IncarnationObjects::default() && !names.contains(&key.full_name()) && !ended.contains(key) {
+            let is_left = match ensembles.get(&key.full_name()) {
+                None => *objects != IncarnationObjects::default(),
+                Some(ensemble) => objects.servers > 0 && is_beside(ensemble, &key.id),
+            };
+            if is_left && !ended.contains(key) {
                 left.entry(key).or_default().insert(member.cluster.name(), *objects);
             }
         }
     }
-    findings.extend(left.into_iter().map(|(key, clusters)| without_ensemble(key, &clusters)));
+    findings.extend(left.into_iter().map(|(key, clusters)| {
+        if ensembles.contains_key(&key.full_name()) { beside(key, &clusters) } else { without_ensemble(key, &clusters) }
+    }));
     findings
+}
+
+/// True if an ensemble runs as another incarnation, and its user has not declared this one over.
+fn is_beside(ensemble: &DynamicObject, id: &str) -> bool {
+    let own = ensemble.data.pointer("/status/ensemble/incarnation").and_then(Value::as_str);
+    own.is_some_and(|own| own != id) && !FormerIncarnations::of(ensemble.annotations()).over.contains(id)
+}
+
+fn beside(key: &IncarnationKey, clusters: &BTreeMap<&str, IncarnationObjects>) -> DoctorFinding {
+    let IncarnationKey { namespace, ensemble, id } = key;
+    let names = clusters.keys().copied().collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "Servers of incarnation {id} run in cluster {names}, beside those of the MultiClusterZooKeeper, which is another incarnation: \
+         clients there may see other data"
+    );
+    let remedy = format!(
+        "Delete nothing before you know which data counts. Select these clusters in spec.placement: mczk why {ensemble} --namespace \
+         {namespace} then names what can become of {id}. See docs/how-to/backup.md, \"Two ensembles of one name\""
+    );
+    DoctorFinding::fault(key.full_name(), message, remedy)
 }
 
 /// The incarnations with a tombstone: agents remove their servers as soon as they read it.
@@ -71,13 +100,13 @@ fn without_ensemble(key: &IncarnationKey, clusters: &BTreeMap<&str, IncarnationO
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use mczk_api::contract::tombstone::Tombstone;
+    use mczk_api::contract::{labels::DECLARE_OVER, tombstone::Tombstone};
     use rstest::rstest;
     use serde_json::json;
 
     use super::*;
     use crate::doctor::healthy::{
-        assert_fault, assert_skipped, assert_warning, healthy, incarnation, member, now, object,
+        assert_fault, assert_skipped, assert_warning, ensemble_with, healthy, incarnation, member, now, object,
     };
 
     /// Both clusters have servers and volumes of one more incarnation.
@@ -102,6 +131,21 @@ mod tests {
         assert_eq!(findings[0].subject, format!("{namespace}/{ensemble}"));
     }
 
+    /// The cluster of the former one joined after the object was created again, and its placement goes by labels.
+    #[rstest]
+    #[case::serves_beside_it(1, "", true)]
+    #[case::has_volumes_alone(0, "", false)]
+    #[case::is_being_ended(1, "def456", false)]
+    fn servers_beside_those_of_their_ensemble(#[case] servers: usize, #[case] over: &str, #[case] found: bool) {
+        let mut observed = with("n", "zk", [(servers, 1), (0, 0)]);
+        ensemble_with(&mut observed, json!({ "metadata": { "annotations": { DECLARE_OVER: over } } }));
+        let findings = examine(&observed, now());
+        let named = findings
+            .iter()
+            .any(|finding| finding.message.contains("Servers of incarnation def456 run in cluster m1, beside"));
+        assert_eq!(named, found, "{findings:?}");
+    }
+
     #[test]
     fn volumes_without_servers_are_a_warning() {
         let findings = examine(&with("n", "orders", [(0, 2), (0, 0)]), now());
@@ -110,7 +154,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::the_name_exists("zk", [(2, 2), (1, 1)])]
+    #[case::volumes_of_a_name_that_exists("zk", [(0, 2), (0, 1)])]
     #[case::nothing_is_left("orders", [(0, 0), (0, 0)])]
     fn no_finding(#[case] ensemble: &str, #[case] sizes: [(usize, usize); 2]) {
         assert_eq!(examine(&with("n", ensemble, sizes), now()), []);

@@ -292,6 +292,7 @@ fn then_a_cluster_starts() {
     authority         done
     certificates      done
     template          done
+    failover          done
     bootstrap         done
     schedule          done
     recovery          done
@@ -335,6 +336,7 @@ fn the_rollout_waits_for_an_agent() {
     authority     done
     certificates  done
     template      done
+    failover      done
     bootstrap     done
     schedule      done
     recovery      done
@@ -375,6 +377,7 @@ fn in_the_end_nothing_is_left() {
     authority     done
     certificates  done
     template      done
+    failover      done
     bootstrap     done
     schedule      done
     recovery      done

@@ -84,10 +84,7 @@ fn root(ensemble: &EnsembleView, style: Style) -> Vec<Cell> {
 }
 
 fn cluster_row(cluster: &ClusterView, branch: &str, style: Style) -> Vec<Cell> {
-    let state = match cluster.reachable {
-        Some(false) => Cell::new("unreachable", Tone::Bad),
-        _ => optional(cluster.position),
-    };
+    let state = cluster_state(cluster);
     let serving = format!("{}/{}", cluster.serving, cluster.desired);
     let tone = if cluster.serving < cluster.desired { Tone::Bad } else { Tone::Plain };
     let mut row =
@@ -97,6 +94,19 @@ fn cluster_row(cluster: &ClusterView, branch: &str, style: Style) -> Vec<Cell> {
     }
     row.push(Cell::plain(cluster.message.as_deref().unwrap_or_default()));
     row
+}
+
+/// Whether Karmada reaches the cluster, where its voters are if not at home, and its place in the record.
+fn cluster_state(cluster: &ClusterView) -> Cell {
+    let is_unreachable = cluster.reachable == Some(false);
+    let verb = if cluster.servers.iter().any(|server| server.role == "voter") { "moves" } else { "moved" };
+    let moved = cluster.moved_to.as_ref().map(|spare| format!("{verb} to {spare}"));
+    match (is_unreachable, moved) {
+        (true, None) => Cell::new("unreachable", Tone::Bad),
+        (true, Some(moved)) => Cell::new(format!("unreachable, {moved}"), Tone::Bad),
+        (false, Some(moved)) => Cell::new(moved, Tone::Unsure),
+        (false, None) => optional(cluster.position),
+    }
 }
 
 fn server_row(server: &ServerView, branch: &str, style: Style) -> Vec<Cell> {

@@ -165,6 +165,7 @@ fn the_view_as_yaml() {
     name: orders
     replicas: 5
     voters: 5
+    votes: 5
     serving: 3
     rollout: Deploying m2 (1/3)
     conditions:
@@ -231,4 +232,25 @@ fn ages(#[case] seconds: i64, #[case] expected: &str) {
     let created: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let now = Timestamp::from_second(created.as_second() + seconds).unwrap();
     assert_eq!(age(Some(created), now), expected);
+}
+
+#[rstest]
+#[case::moved("m1", Some(true), &[], "moved to m4")]
+#[case::lost("m1", Some(false), &[], "unreachable, moved to m4")]
+#[case::on_the_way("m1", None, &[1], "moves to m4")]
+#[case::at_home("m2", Some(true), &[2], "-")]
+fn a_home_says_where_its_voters_are(
+    #[case] name: &str,
+    #[case] reachable: Option<bool>,
+    #[case] voters: &[i32],
+    #[case] expected: &str,
+) {
+    let moved = (name == "m1").then_some("m4");
+    let object = multi_cluster_zookeeper(json!({
+        "status": { "clusters": [{ "name": name, "movedTo": moved, "voters": voters }] },
+    }));
+    let mut clusters = view::clusters(&object, None, None);
+    clusters[0].reachable = reachable;
+    let cell = cluster_state(&clusters[0]);
+    assert!([Tone::Plain, Tone::Unsure, Tone::Bad].map(|tone| Cell::new(expected, tone)).contains(&cell), "{cell:?}");
 }
