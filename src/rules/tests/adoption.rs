@@ -179,6 +179,31 @@ fn the_survey_says_what_it_waits_for(#[case] happens: fn(&mut World), #[case] wh
     assert!(message.contains(why) && message.contains(ABANDON_CLUSTERS), "{message}");
 }
 
+/// After the loss of a control plane a cluster may join later than the objects are created again.
+#[rstest]
+#[case::joins(|world: &mut World| join(world, "m9"))]
+#[case::is_abandoned(|world: &mut World| annotate(world, ABANDON_CLUSTERS, "m9"))]
+#[case::is_no_longer_named(|world: &mut World| world.edit("/placement/clusterAffinity/clusterNames", &json!(["m1", "m2", "m3"])))]
+fn no_server_starts_before_each_named_cluster_has_joined(#[case] happens: fn(&mut World)) {
+    let named = json!({ "clusterAffinity": { "clusterNames": ["m1", "m2", "m3", "m9"] } });
+    let mut world = World::declared(&json!({ "placement": named }));
+    passes(&mut world);
+    starts_nothing(&world);
+    assert_eq!(world.condition("Scheduled"), "False ClusterNotJoined");
+    let message = world.message("Scheduled");
+    assert!(message.contains(": m9.") && message.contains(ABANDON_CLUSTERS), "{message}");
+    happens(&mut world);
+    passes(&mut world);
+    assert_ne!(world.condition("Scheduled"), "False ClusterNotJoined");
+}
+
+/// A cluster like m4 joins.
+fn join(world: &mut World, name: &str) {
+    let mut cluster = world.observed.clusters.iter().find(|cluster| cluster.name() == "m4").unwrap().clone();
+    cluster.metadata.name = Some(name.to_owned());
+    world.observed.clusters.push(cluster);
+}
+
 /// Its taint keeps Karmada from bringing the object there.
 #[test]
 fn the_survey_names_a_cluster_without_the_object() {

@@ -7,14 +7,12 @@ mod world;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use mczk_api::{
-    contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone},
-    karmada::work::Work,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mczk_api::contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone};
 use mczk_rules::rollout::plan::{ObjectWrite, Plan};
+use rstest::rstest;
 use serde_json::json;
-use world::World;
+use world::{World, work_of};
 
 /// Continues a deletion until the operator releases the objects in member clusters.
 fn delete(world: &mut World) -> Option<Plan> {
@@ -84,45 +82,106 @@ fn the_work_of_an_abandoned_cluster_is_not_awaited() {
     world.write(&plan);
     (world.observed.template, world.observed.binding) = (None, None);
     world.observed.services.clear();
-    let works = [work("m1", Some(world.now)), work("m3", None), work("m3", Some(world.now))];
+    let works = [work_of("m1", Some(world.now)), work_of("m3", None), work_of("m3", Some(world.now))];
     for (nth, (work, waits)) in works.into_iter().zip([true, true, false]).enumerate() {
         world.observed.works = vec![work];
         assert_eq!(world.plan().policy == ObjectWrite::Leave, waits, "{nth}");
     }
 }
 
-/// The servers of m3 leave the ensemble while Karmada does not reach m3. Then the ensemble ends.
+/// Its tombstone waits for it.
 #[test]
-fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
+fn the_work_of_a_lost_cluster_with_a_tombstone_is_not_awaited() {
+    let mut world = World::done(&json!({}));
+    let incarnation = world.overrides().ensemble.incarnation.unwrap();
+    let plan = delete(&mut world).unwrap();
+    world.write(&plan);
+    (world.observed.template, world.observed.binding) = (None, None);
+    world.observed.services.clear();
+    world.observed.works = vec![work_of("m3", Some(world.now))];
+    world.unreachable(&["m3"]);
+    for (tombstones, waits) in [(BTreeSet::new(), true), (BTreeSet::from([incarnation]), false)] {
+        world.observed.tombstones = tombstones;
+        assert_eq!(world.plan().policy == ObjectWrite::Leave, waits);
+    }
+}
+
+/// The servers of m3 leave the ensemble while Karmada does not reach m3. Then the ensemble ends. If Karmada reaches m3 again
+/// before, the agent there may still not know that its servers have left.
+#[rstest]
+#[case::unreachable(&["m3"])]
+#[case::it_is_back(&[])]
+fn the_tombstone_names_a_cluster_that_the_schedule_has_left(#[case] unreachable: &[&str]) {
     let mut world = World::done(&json!({}));
     world.unreachable(&["m3"]);
     world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
     world.place(&[("m1", 3), ("m2", 2)]);
     world.settle();
     // Karmada keeps the Work of a cluster that it does not reach, and leaves it out of the binding's status.
-    let mut left = work("m3", Some(world.now));
+    let mut left = work_of("m3", Some(world.now));
     left.spec.preserve_resources_on_deletion = Some(true);
     world.observed.works = vec![left];
+    world.unreachable(unreachable);
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
     world.observed.overrides = match plan.overrides {
         ObjectWrite::Apply(wanted) => Some(wanted.into()),
         other => panic!("{other:?}"),
     };
+    // Karmada may remove the Work before the others have ended.
+    assert_eq!(clusters(&world.plan().tombstone.unwrap()), ["m3"]);
     decommission(&mut world);
     let tombstone = world.plan().tombstone.unwrap();
     assert_eq!(clusters(&tombstone), ["m3"]);
     let plan = world.plan();
     world.write(&plan);
+    // Karmada ends the Work in a cluster that it reaches.
+    world.observed.works.retain(|_| !unreachable.is_empty());
     assert_eq!(world.plan().template, ObjectWrite::Delete, "{}", world.message("Progressing"));
 }
 
-/// A Work of a cluster, which Karmada deletes since this time.
-fn work(cluster: &str, deleted: Option<Timestamp>) -> Work {
-    let mut work = Work::default();
-    work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
-    work.metadata.deletion_timestamp = deleted.map(Time);
-    work
+/// The servers of m3 leave the ensemble while Karmada does not reach m3. Before they have, the ensemble ends and m3 is back.
+/// Karmada has no object for it any more.
+#[test]
+fn a_cluster_that_left_the_selection_is_not_awaited_once_it_has_a_tombstone() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m3"]);
+    world.configuration_frozen = true;
+    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
+    world.place(&[("m1", 3), ("m2", 2)]);
+    world.pass();
+    world.pass();
+    world.unreachable(&[]);
+    let incarnation = world.overrides().ensemble.incarnation.unwrap();
+    assert!(world.overrides().cluster_specs.contains_key("m3"), "its voter has not left");
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let plan = world.plan();
+    world.write(&plan);
+    decommission(&mut world);
+    assert_eq!(clusters(&world.plan().tombstone.unwrap()), ["m3"]);
+    let progress = |world: &World| {
+        let conditions = world.plan().status.conditions;
+        conditions.into_iter().find(|condition| condition.type_ == "Progressing").unwrap().message
+    };
+    assert!(progress(&world).contains("to decommission their servers: m3"), "{}", progress(&world));
+    world.observed.tombstones = BTreeSet::from([incarnation]);
+    assert!(!progress(&world).contains("m3"), "{}", progress(&world));
+}
+
+/// They say why a restart waits, and not why the end does.
+#[test]
+fn what_agents_said_before_they_had_the_last_list_is_no_cause() {
+    let mut world = World::done(&json!({}));
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let plan = world.plan();
+    world.write(&plan);
+    let last = json!(world.overrides().ensemble);
+    world.report("m1")["conditions"] = json!([{ "type": "Progressing", "status": "False", "reason": "Waiting",
+        "message": "m2 holds the restart lock", "lastTransitionTime": "2026-01-01T00:00:00Z" }]);
+    let says = |world: &World| json!(world.plan().status.conditions).to_string().contains("holds the restart lock");
+    assert!(!says(&world));
+    world.report("m1")["ensemble"] = last;
+    assert!(says(&world));
 }
 
 #[test]

@@ -33,10 +33,17 @@ fn report_condition(world: &mut World, cluster: &str, type_: &str, status: &str)
 fn a_finished_rollout() {
     let world = World::done(&json!({}));
     let all = measures(&world);
-    let voters = VoterMeasures { desired: 5, serving: 5, tolerated_voters: 2, tolerated_clusters: 1 };
+    let voters = VoterMeasures {
+        desired: 5,
+        votes: 5,
+        serving: 5,
+        tolerated_voters: 2,
+        tolerated_clusters: 1,
+        moved_clusters: 0,
+    };
     assert_eq!(all.voters, Some(voters));
     assert_eq!(all.conditions[&ConditionType::Ready], (ConditionStatus::True, Reason::Serving));
-    assert_eq!(all.conditions.len(), 9, "every condition of the object");
+    assert_eq!(all.conditions.len(), 11, "every condition of the object");
     let transition = world.records().last().unwrap().last_transition_time.0;
     assert_eq!(all.record, Some(RecordMeasures { transition, pending: 0, deploying: 0, completed: 3 }));
     // The world's first certificates have no end.
@@ -111,6 +118,31 @@ fn conditions_of_reachable_clusters_count() {
     assert_eq!(full(&world), 1);
 }
 
+/// Fewer or more servers vote than the list names.
+#[rstest]
+#[case::without_the_lost_cluster(&["m1"], &[3, 4, 5], 1, 0, Reason::VotesLost)]
+#[case::one_joins(&[], &[1, 2, 3, 4, 5, 6], 1, 0, Reason::VotersDown)]
+#[case::as_listed(&[], &[1, 2, 3, 4, 5], 2, 1, Reason::Spread)]
+fn what_may_be_lost_follows_from_the_configuration(
+    #[case] lost: &[&str],
+    #[case] voting: &[i32],
+    #[case] voters: usize,
+    #[case] clusters: usize,
+    #[case] safe: Reason,
+) {
+    let mut world = World::done(&json!({}));
+    for cluster in ["m1", "m2", "m3"] {
+        let status = world.report(cluster);
+        status["votingMembers"] = json!(voting);
+        status["configVersion"] = json!(99);
+    }
+    world.unreachable(lost);
+    let all = measures(&world);
+    let numbers = all.voters.map(|all| (all.votes, all.tolerated_voters, all.tolerated_clusters));
+    assert_eq!(numbers, Some((voting.len(), voters, clusters)));
+    assert_eq!(all.conditions[&ConditionType::QuorumSafe].1, safe);
+}
+
 /// Whichever servers do not serve and whichever cluster is unreachable: `QuorumSafe` is `True` if and only if a cluster may be
 /// lost.
 #[rstest]
@@ -143,4 +175,43 @@ fn a_cluster_may_be_lost_if_the_quorum_is_safe(#[case] placed: &[(&str, i32)]) {
         }
     }
     assert_eq!(safe > 0, placed.iter().all(|(_, voters)| *voters < 3), "some outcomes are safe");
+}
+
+/// The declared time reaches the agents without a record. Votes that are lost, and that return, stand in status, conditions and
+/// events.
+#[test]
+fn lost_votes_are_shown() {
+    let mut world = World::done(&json!({}));
+    let (epoch, records) = (world.overrides().ensemble.epoch, world.records().len());
+    world.edit("/failover", &json!({ "demoteAfterSeconds": 300 }));
+    world.settle();
+    let list = world.overrides().ensemble;
+    assert_eq!((list.demote_after_seconds, list.epoch), (Some(300), epoch.map(|epoch| epoch + 1)));
+    assert_eq!(world.records().len(), records, "no cluster changes");
+    assert_eq!(measures(&world).conditions[&ConditionType::FailedOver], (ConditionStatus::False, Reason::AtHome));
+
+    let configure = |world: &mut World, voting: &[i32], version: i64| {
+        for cluster in ["m1", "m2", "m3"] {
+            let status = world.report(cluster);
+            status["votingMembers"] = json!(voting);
+            status["configVersion"] = json!(version);
+        }
+    };
+    configure(&mut world, &[3, 4, 5], 90);
+    world.unreachable(&["m1"]);
+    let plan = world.plan();
+    assert_eq!(plan.status.ensemble.as_ref().unwrap().demoted, [1, 2]);
+    assert_eq!(plan.measures.conditions[&ConditionType::FailedOver], (ConditionStatus::True, Reason::Demoted));
+    let messages: Vec<&str> = plan.events.iter().map(|event| event.message.as_str()).collect();
+    assert!(messages.contains(&"Server 1 does not follow, and has lost its vote"), "{messages:?}");
+    world.write(&plan);
+
+    world.unreachable(&[]);
+    configure(&mut world, &[1, 3, 4, 5], 91);
+    let plan = world.plan();
+    assert_eq!(plan.status.ensemble.as_ref().unwrap().demoted, [2]);
+    let degraded = plan.status.conditions.iter().find(|condition| condition.type_ == "Degraded").unwrap();
+    assert_eq!(degraded.message, "Voters that have lost their votes: 2");
+    let messages: Vec<&str> = plan.events.iter().map(|event| event.message.as_str()).collect();
+    assert!(messages.contains(&"Server 1 follows, and has its vote back"), "{messages:?}");
 }

@@ -13,7 +13,7 @@ use mczk_api::{
 use mczk_rules::server::{
     credentials,
     dynamic_configuration::{ClientAddress, line, parse, seed, with_client_address},
-    jvm::{check_variable, heap, jvm_flags},
+    jvm::{self, check_variable, heap, jvm_flags},
     paths::Paths,
     zoo_cfg::{InvalidSetting, mentioned_settings, zoo_cfg},
 };
@@ -252,6 +252,18 @@ fn a_setting_stays_one_line(#[case] value: &str) {
     assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::LineBreak("tickTime".into())));
 }
 
+/// Java's properties take a backslash for an escape, and bytes for Latin-1.
+#[rstest]
+#[case::backslash(r"RULE:[1:$1](.*\.org)", r"RULE:[1:$1](.*\\.org)")]
+#[case::letters("M\u{fc}ller", r"M\u00fcller")]
+#[case::beyond_16_bits("\u{1f600}", r"\ud83d\ude00")]
+#[case::tab("a\tb", r"a\u0009b")]
+fn a_value_reaches_zookeeper_as_it_is(#[case] value: &str, #[case] expected: &str) {
+    let config = ServerConfig { zoo_cfg: vec![entry("security.auth_to_local", value)], ..config() };
+    let text = zoo_cfg(&paths(), &config, dynamic()).unwrap();
+    assert!(text.lines().any(|line| line == format!("security.auth_to_local={expected}")), "{text}");
+}
+
 /// Java's properties would read the name of an owned setting.
 #[rstest]
 #[case("dataDir /tmp", "dataDir")]
@@ -281,6 +293,21 @@ fn flags_of_users_come_first() {
         let flags = jvm_flags(&paths(), &sized).unwrap();
         assert!(flags.iter().all(|flag| flag == own || !flag.starts_with("-Xmx")), "{flags:?}");
     }
+}
+
+/// An autoscaler gives the pod less than the spec says.
+#[rstest]
+#[case::lower(Some(1 << 30), Some("629145600\n"), Some(629_145_600))]
+#[case::higher(Some(1 << 30), Some("2147483648\n"), Some(1 << 30))]
+#[case::without_a_limit(Some(1 << 30), Some("max\n"), Some(1 << 30))]
+#[case::unreadable(Some(1 << 30), None, Some(1 << 30))]
+#[case::undeclared(None, Some("629145600\n"), None)]
+fn the_heap_follows_the_lower_limit(
+    #[case] declared: Option<u64>,
+    #[case] real: Option<&str>,
+    #[case] expected: Option<u64>,
+) {
+    assert_eq!(jvm::memory_limit(declared, real), expected);
 }
 
 #[rstest]

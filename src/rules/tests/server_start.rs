@@ -420,6 +420,14 @@ fn lost_rows() -> Vec<Row> {
         ("a voter whose data is lost", alive(used_volume(list(3), emptied()), 1..=3), LOST),
         ("a voter whose data is lost, and no other server is alive", used_volume(list(3), emptied()), WAIT),
         ("a voter whose data is lost was removed", alive(used_volume(list(3), emptied()), 2..=3), JOIN),
+        ("an id that voted comes back without its volume", remembered(new_volume(list(3))), LOST),
+        ("an id that voted comes back with its volume", remembered(used_volume(list(3), without_listed_id())), JOIN),
+        (
+            "an id that voted, after every id was given",
+            remembered(new_volume(Ensemble { highest_id: Some(254), ..list(3) })),
+            JOIN,
+        ),
+        ("an observer comes back without its volume", remembered(as_observer(new_volume(observer(list(3))))), JOIN),
         (
             "an observer whose volume is lost",
             with_peers(
@@ -435,6 +443,11 @@ fn lost_rows() -> Vec<Row> {
             JOIN,
         ),
     ]
+}
+
+/// Server 1 has no vote, and others know a generation of its volume.
+fn remembered(inputs: StartInputs) -> StartInputs {
+    with_peers(inputs, Peers { generations: [(1, 3)].into(), ..reported(9, 2..=3) })
 }
 
 /// A suspended or ending ensemble.
@@ -707,6 +720,19 @@ fn a_server_joins_only_with_room_for_the_data() {
         assert!(matches!(start.decision, Decision::SeedAsObserver { .. }), "{start:?}");
     }
     assert!(matches!(start(Some(1 << 31), &[]), Decision::Wait(why) if !why.contains("aside")));
+}
+
+/// A quorum of the same incarnation holds all that a copy of a former server holds, unless that server still has a vote.
+#[rstest]
+#[case::of_a_former_server(&["aside-current-9-0", "aside-current-8-0"], Some("aside-current-9-0"))]
+#[case::of_a_voter(&["aside-current-2-0", "aside-current-9-1"], Some("aside-current-9-1"))]
+#[case::of_another_incarnation(&["aside-former-9-0", "aside-unknown-0-0", "aside-9"], None)]
+fn a_copy_that_holds_nothing_of_its_own_makes_room(#[case] set_aside: &[&str], #[case] removed: Option<&str>) {
+    let set_aside = set_aside.iter().map(|folder| (*folder).to_owned()).collect();
+    let peers = Peers { snapshot_bytes: Some(1 << 31), ..reported(9, 2..=3) };
+    let start = decide(&StartInputs { set_aside, ..with_peers(new_volume(list(3)), peers) });
+    assert!(matches!(start.decision, Decision::Wait(_)), "{start:?}");
+    assert_eq!(start.removes.as_deref(), removed);
 }
 
 #[rstest]

@@ -10,7 +10,7 @@ use mczk_api::{
     zookeeper::{Ensemble, Role, ZooKeeperStatus},
 };
 use mczk_rules::agent::decide::{
-    client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer,
+    client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer, missing::MissingVoters,
     observation::Observation, restart::SILENCE, status::AgentStatusInputs,
 };
 
@@ -29,6 +29,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         zxid: None,
         synced_voters: None,
         snapshot_bytes: None,
+        short_seconds: None,
         version: None,
         configuration: None,
         accepted_epoch: 0,
@@ -87,6 +88,8 @@ pub fn local_server(view: ServerReport, role: Role, ordinal: i32) -> LocalServer
         ready: view.serving,
         runs: true,
         terminating: false,
+        orphaned: false,
+        overdue: false,
         drain: None,
         needs_mount: false,
         failure: None,
@@ -128,6 +131,7 @@ pub fn status_inputs<'a>(
         first_starts: Vec::new(),
         unused_claims: Vec::new(),
         smallest_volume: None,
+        missing_voters: BTreeSet::new(),
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -162,6 +166,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         obstacles: Vec::new(),
         published: None,
         due_for: Duration::ZERO,
+        missing_voters: MissingVoters::default(),
         locked_for: Duration::ZERO,
         lock_failure: None,
         holder: cluster.to_owned(),

@@ -1,6 +1,6 @@
 //! Actions in a state, and the state after each.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use mczk_api::{
     contract::control_api::{Mode, Reconfiguration, RestartLock, ServerReport},
@@ -9,13 +9,14 @@ use mczk_api::{
 use mczk_rules::{
     agent::decide::{
         membership::{self, MembershipStep},
+        missing::MissingVoters,
         quorum::Quorum,
         replace::ReplaceStep,
         replica_floor::Voters,
         restart::{self, RestartStep},
     },
     server::{
-        permitted_step::{self, Committed},
+        permitted_step::{self, Committed, Leading},
         start::{self, Decision},
     },
 };
@@ -40,6 +41,10 @@ pub enum Action {
     Confirm(usize),
     /// The agent deletes the pod.
     Delete(usize),
+    /// An agent has missed a voter for long.
+    Lapse(usize, i32),
+    /// The leader has missed voters for long.
+    Short,
     /// The pods of a cluster are created, or removed for good.
     Scale(usize),
     /// The parent process decides how to start, and starts.
@@ -91,9 +96,14 @@ impl Action {
 pub fn actions(world: &World, state: &State) -> Vec<Action> {
     let mut all = vec![Action::Connect, Action::StepDown, Action::Unhide, Action::Resume, Action::Return];
     let clusters = world.clusters();
+    if world.demotes {
+        all.push(Action::Short);
+    }
     for cluster in 0..clusters {
         if cluster < world.acting {
             all.extend([Action::Decide(cluster), Action::Act(cluster)]);
+            let voters = state.voters.iter().filter(|_| world.demotes);
+            all.extend(voters.map(|id| Action::Lapse(cluster, *id)));
         }
         all.extend([Action::Deliver(cluster), Action::Scale(cluster)]);
         all.extend([Action::Look(cluster), Action::Confirm(cluster), Action::Delete(cluster)]);
@@ -153,6 +163,11 @@ impl Sight {
         self.views.iter().flatten().cloned().collect()
     }
 
+    /// The voters that the agent misses at this moment.
+    fn missing(&self) -> MissingVoters {
+        MissingVoters::default().after(&self.all(), Duration::ZERO)
+    }
+
     /// The lock, and the leader's count of followers, as the agent reads them.
     fn lock(&self) -> Option<&RestartLock> {
         self.views.iter().flatten().filter(|view| view.serving).find_map(|view| view.restart_lock.as_ref())
@@ -201,6 +216,14 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
         Action::Look(cluster) => look(world, &mut next, reports.of_agent(cluster), cluster),
         Action::Confirm(cluster) => confirm(world, &mut next, reports.of_agent(cluster), cluster),
         Action::Delete(cluster) => finish(world, &mut next, cluster),
+        Action::Lapse(cluster, id) => {
+            let missing = reports.of_agent(cluster).missing().lasting(Duration::ZERO);
+            (missing.contains(&id) && next.lapsed[cluster].insert(id)).then_some(())
+        }
+        Action::Short => {
+            next.short = next.leader(world).filter(|_| next.is_short(world));
+            Some(())
+        }
         Action::Scale(cluster) => scale(world, &mut next, reports.of_agent(cluster), cluster),
         Action::Start(place) => start_server(world, &mut next, place),
         Action::Sync(place) => sync(world, &mut next, place),
@@ -246,6 +269,7 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
                 (next.published, next.fenced) = (index, false);
             }
             next.agents[cluster].published = None;
+            next.lapsed[cluster].clear();
             Some(())
         }
         Action::Wipe(place) => {
@@ -293,20 +317,25 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
             (next.faults.stalls, next.stalled) = (next.faults.stalls - 1, Some(cluster));
             Some(())
         }
-        Action::Stranger(add, remove) => {
-            next.faults.strangers -= 1;
-            let add = add.map(|id| world.configured(id, Role::Voter));
-            let epoch = i64::try_from(next.published).unwrap() + 1;
-            let step = Reconfiguration { epoch, from_version: next.version, add, remove };
-            permitted_step::check(&step, committed(world, next)).ok()?;
-            let listed = |id: i32| world.lists[next.published].iter().any(|(other, _)| *other == id);
-            if step.remove.is_some_and(listed) || step.add.as_ref().is_some_and(|added| !listed(added.id)) {
-                next.violation = Some("a stranger changes the membership");
-            }
-            None.or(next.violation.map(drop))
-        }
+        Action::Stranger(add, remove) => stranger(world, next, add, remove),
         _ => None,
     }
+}
+
+/// A stranger with the quorum's identity asks the leader for a step.
+fn stranger(world: &World, next: &mut State, add: Option<i32>, remove: Option<i32>) -> Option<()> {
+    next.faults.strangers -= 1;
+    let add = add.map(|id| world.configured(id, Role::Voter));
+    let epoch = i64::try_from(next.published).unwrap() + 1;
+    let step = Reconfiguration { epoch, from_version: next.version, add, remove };
+    permitted_step::check(&step, committed(world, next, &step)).ok()?;
+    let listed = |id: i32| world.lists[next.published].iter().any(|(other, _)| *other == id);
+    if let Some(id) = step.remove.filter(|id| world.demotes && listed(*id)) {
+        next.violation = wrong_demotion(world, next, id, tolerance_of(world, next));
+    } else if step.remove.is_some_and(listed) || step.add.as_ref().is_some_and(|added| !listed(added.id)) {
+        next.violation = Some("a stranger changes the membership");
+    }
+    None.or(next.violation.map(drop))
 }
 
 /// A server that votes again is back from its restart.
@@ -315,6 +344,22 @@ fn settle(world: &World, state: &mut State) {
         if state.votes(world, place) {
             state.places[place].restarted = None;
         }
+    }
+    if world.demotes {
+        settle_missing(world, state);
+    }
+}
+
+/// A voter that an agent sees again is no longer missing, and neither are those of another leader or of a whole count.
+fn settle_missing(world: &World, state: &mut State) {
+    state.short = state.short.filter(|leader| state.leader(world) == Some(*leader) && state.is_short(world));
+    let reports = Reports::of(world, state);
+    for cluster in 0..world.acting {
+        let quorum = reports.of_agent(cluster).quorum.clone();
+        let views = reports.of_agent(cluster).all();
+        let sees = |id: &i32| views.iter().any(|view| view.id == Some(*id) && view.serving);
+        let voters = quorum.map(|quorum| quorum.voters()).unwrap_or_default();
+        state.lapsed[cluster].retain(|id| !sees(id) && voters.contains(id));
     }
 }
 
@@ -379,7 +424,7 @@ fn decide(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Op
     }
     let index = accepted(state, sight, cluster);
     let published = state.agents[cluster].published.map(|index| i64::try_from(index).unwrap() + 1);
-    let due = membership::step(&world.hashed[index], &sight.all(), published);
+    let due = membership::step(&world.hashed[index], &sight.all(), published, &state.lapsed[cluster]);
     state.agents[cluster].pending = match due {
         MembershipStep::Done | MembershipStep::Wait(_) => return None,
         MembershipStep::Publish => Some(Pending::Publish(index)),
@@ -416,17 +461,50 @@ fn act(world: &World, state: &mut State, cluster: usize) -> Option<()> {
     Some(())
 }
 
-/// What the control port reads of the ensemble.
-fn committed<'a>(world: &'a World, state: &'a State) -> Committed<'a> {
+/// What the control port of the leader reads of the ensemble. A step that takes the vote of a listed voter goes there.
+fn committed<'a>(world: &'a World, state: &'a State, step: &Reconfiguration) -> Committed<'a> {
     let list = Some(&world.hashed[state.published]);
-    Committed { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server) }
+    let leads = state.leader(world).map(|leader| Leading {
+        synced: state.followers(world),
+        short_for: if state.short == Some(leader) { Duration::from_secs(3600) } else { Duration::ZERO },
+        answers: step.remove.is_some_and(|id| answers(world, state, leader, id)),
+    });
+    Committed { list, voters: &state.voters, locked: state.lock.map(|(_, server)| server), leads }
+}
+
+/// True if a server answers the leader that it takes part in a quorum.
+fn answers(world: &World, state: &State, leader: usize, id: i32) -> bool {
+    let home = world.home(id);
+    state.opens_sessions(world, home)
+        && state.places[home].running == Some(id)
+        && state.connects(world.cluster(leader), world.cluster(home))
+}
+
+/// What is wrong with a step that takes the vote of a listed voter.
+fn wrong_demotion(
+    world: &World,
+    state: &State,
+    id: i32,
+    tolerance: impl Fn(&BTreeSet<i32>) -> isize,
+) -> Option<&'static str> {
+    let after: BTreeSet<i32> = state.voters.iter().copied().filter(|voter| *voter != id).collect();
+    if state.runs(world, id) && state.log(world.home(id)) > 0 {
+        return Some("a voter that follows loses its vote");
+    }
+    if state.lock.is_some_and(|(_, server)| server == id) {
+        return Some("the server with the restart lock loses its vote");
+    }
+    if state.short.is_none() {
+        return Some("a voter loses its vote although the leader has not missed it for long");
+    }
+    (tolerance(&after) < tolerance(&state.voters)).then_some("a demotion lowers the number of servers that can be lost")
 }
 
 /// A membership step, as the control port and `ZooKeeper` take or refuse it.
 fn reconfigure(world: &World, state: &mut State, step: &Reconfiguration) {
     let published = i64::try_from(state.published).unwrap() + 1;
     let fences = world.broken != Broken::NoFence;
-    if fences && permitted_step::check(step, committed(world, state)).is_err() {
+    if fences && permitted_step::check(step, committed(world, state, step)).is_err() {
         return;
     }
     if fences && !state.fenced {
@@ -448,13 +526,16 @@ fn reconfigure(world: &World, state: &mut State, step: &Reconfiguration) {
         state.violation = Some("a step was taken that was decided on another list or configuration");
     }
     // A fault after the decision may have made the step worse than it was. More than the declared tolerance is a surplus.
-    let tolerance = |alive: usize, voters: usize| alive.cast_signed() - (voters / 2 + 1).cast_signed();
-    let of =
-        |voters: &BTreeSet<i32>| tolerance(voters.iter().filter(|id| state.runs(world, **id)).count(), voters.len());
     let listed = world.lists[state.published].len();
-    if world.least > 0 && !state.harmed && of(&voters) < of(&state.voters).min(tolerance(listed, listed)) {
-        state.violation = Some("a step lowers the number of servers that the ensemble can lose");
-    }
+    let most = listed.cast_signed() - (listed / 2 + 1).cast_signed();
+    let of = tolerance_of(world, state);
+    let lowers = of(&voters) < of(&state.voters).min(most);
+    let demoted = step.remove.filter(|id| world.lists[state.published].iter().any(|(other, _)| other == id));
+    let wrong = demoted.and_then(|id| wrong_demotion(world, state, id, &of));
+    let lowered = (world.least > 0 && !state.harmed && lowers)
+        .then_some("a step lowers the number of servers that the ensemble can lose");
+    drop(of);
+    state.violation = state.violation.or(wrong).or(lowered);
     // Every server that follows stores the new configuration.
     let followers: Vec<usize> = (0..world.places).filter(|place| state.serves(world, *place)).collect();
     state.voters.clone_from(&voters);
@@ -464,6 +545,14 @@ fn reconfigure(world: &World, state: &mut State, step: &Reconfiguration) {
         if let Some(volume) = state.places[place].volume.as_mut() {
             (volume.voters, volume.step) = (voters.clone(), state.step);
         }
+    }
+}
+
+/// How many of these voters may stop before no majority of them runs.
+fn tolerance_of<'a>(world: &'a World, state: &'a State) -> impl Fn(&BTreeSet<i32>) -> isize + 'a {
+    move |voters| {
+        let alive = voters.iter().filter(|id| state.runs(world, **id)).count();
+        alive.cast_signed() - (voters.len() / 2 + 1).cast_signed()
     }
 }
 
@@ -493,11 +582,12 @@ pub fn with_restart_inputs<T>(
         revision: "new",
         servers: &servers,
         expected_servers: servers.len(),
-        listed_voters: world.hashed[accepted(state, sight, cluster)].servers.len(),
+        listed: &world.hashed[accepted(state, sight, cluster)].servers.iter().map(|server| server.id).collect(),
         quorum: sight.quorum.as_ref(),
         formed: true,
         synced_voters: if world.broken == Broken::BelieveStaleLeader { Some(i32::MAX) } else { sight.synced_voters() },
         pods_that_stay: &ending.iter().map(|pod| (pod.as_str(), "its volume is being deleted")).collect(),
+        election: std::time::Duration::ZERO,
         lock: sight.lock(),
         holder: &cluster.to_string(),
     })

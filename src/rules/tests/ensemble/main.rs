@@ -69,6 +69,10 @@ pub struct World {
     pub acting: usize,
     /// True if all servers change to another revision.
     pub rolls: bool,
+    /// The cluster whose servers change alone.
+    pub rolls_only: Option<usize>,
+    /// True if the lists take the votes of listed voters that are missing.
+    pub demotes: bool,
     pub faults: Faults,
     /// True if the second list comes only after a server has reported a lost volume.
     pub replaces_the_lost: bool,
@@ -97,6 +101,11 @@ const PAIRS: &Layout = &[(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)]
 const TWO_MOVE: &[&[(i32, usize)]] =
     &[&[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], &[(1, 0), (2, 1), (3, 2), (6, 5), (7, 6)]];
 
+const FIVE: &[&[(i32, usize)]] = &[&[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]];
+/// Three clusters of two servers.
+const SIX: &Layout = &[(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)];
+const SIX_LIST: &[&[(i32, usize)]] = &[&[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (6, 5)]];
+
 const fn faults(crashes: u8, wipes: u8, expiries: u8) -> Faults {
     Faults { crashes, wipes, expiries, writes: 0, cuts: 0, hides: 0, stalls: 0, strangers: 0 }
 }
@@ -112,6 +121,8 @@ fn world(name: &'static str, lists: &'static Lists, places: usize, rolls: bool, 
         places,
         acting: 2,
         rolls,
+        rolls_only: None,
+        demotes: false,
         faults,
         replaces_the_lost: false,
         requests: &[],
@@ -193,10 +204,44 @@ fn worlds() -> Vec<World> {
         world("three become five", &[THREE, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]], 5, false, faults(1, 0, 0)),
         world("a change rolls while a server moves", MOVES, 4, true, faults(0, 0, 1)),
     ];
-    all.into_iter().map(World::hash_lists).collect()
+    all.into_iter().chain(demotions()).map(World::hash_lists).collect()
+}
+
+/// The lists take the votes of listed voters that are missing.
+fn demotions() -> Vec<World> {
+    let demotes = |name, faults| World {
+        layout: PAIRS,
+        acting: 1,
+        least: 3,
+        demotes: true,
+        ..world(name, FIVE, 5, false, faults)
+    };
+    vec![
+        World { away: Some(2), ..demotes("a lost cluster is demoted", faults(1, 0, 0)) },
+        World { away: Some(1), least: 5, ..demotes("a lost voter keeps its vote", NONE) },
+        demotes("a cluster is cut off while demotion is on", Faults { cuts: 1, writes: 1, ..NONE }),
+        demotes("a cluster stalls while demotion is on", Faults { stalls: 1, ..faults(1, 0, 0) }),
+        World {
+            acting: 2,
+            ..demotes("an agent is blind while demotion is on", Faults { hides: 1, ..faults(1, 0, 0) })
+        },
+        World { away: Some(2), ..demotes("a stranger asks for a demotion", Faults { strangers: 1, ..NONE }) },
+        World { away: Some(2), ..demotes("two servers move while a cluster is demoted", NONE).with_lists(TWO_MOVE, 7) },
+        World {
+            layout: SIX,
+            rolls: true,
+            rolls_only: Some(0),
+            least: 5,
+            ..demotes("six voters, a slow restart", faults(0, 0, 1)).with_lists(SIX_LIST, 6)
+        },
+    ]
 }
 
 impl World {
+    fn with_lists(self, lists: &'static Lists, places: usize) -> Self {
+        Self { lists, places, ..self }
+    }
+
     /// The voters serve as the first list names them, except those without power.
     pub fn initial_state(&self) -> State {
         let voters: BTreeSet<i32> = self.lists[0].iter().map(|(id, _)| *id).collect();
@@ -205,7 +250,7 @@ impl World {
             places[*place] = Place {
                 pod: true,
                 running: Some(*id).filter(|_| self.away != Some(self.cluster(*place))),
-                new: !self.rolls,
+                new: !self.rolls || self.rolls_only.is_some_and(|only| only != self.cluster(*place)),
                 volume: Some(Volume { id: *id, log: 1, voters: voters.clone(), step: 0 }),
                 ..Place::default()
             };
@@ -226,6 +271,8 @@ impl World {
             stalled: None,
             replacements: Replacements::new(self),
             away: self.away,
+            lapsed: vec![BTreeSet::new(); self.clusters()],
+            short: None,
             faults: self.faults,
             harmed: false,
             violation: None,
@@ -241,7 +288,8 @@ impl World {
         let unchanged = delivered.iter().all(|list| *list == 0);
         let newest = if self.requests.is_empty() { newest } else { delivered[0] };
         let reached = delivered.iter().all(|list| *list == newest) || self.replaces_the_lost && unchanged;
-        let wanted = ids(if unchanged { 0 } else { newest });
+        let listed = ids(if unchanged { 0 } else { newest });
+        let wanted = self.without_demoted(state, listed);
         let serves = |id: &i32| {
             let home = self.home(*id);
             state.places[home].running == Some(*id) && state.places[home].new && state.serves(self, home)
@@ -250,7 +298,21 @@ impl World {
             && state.replacements.are_done(self, state.voters.len())
             && state.lock.is_none()
             && state.voters == wanted
-            && wanted.iter().all(serves)
+            && wanted.iter().filter(|id| !self.is_away(state, **id)).all(serves)
+    }
+
+    fn is_away(&self, state: &State, id: i32) -> bool {
+        state.away == Some(self.cluster(self.home(id)))
+    }
+
+    /// The listed voters without those that have lost their votes in the end: each one leaves while fewer make a majority without
+    /// all that have no power.
+    fn without_demoted(&self, state: &State, mut listed: BTreeSet<i32>) -> BTreeSet<i32> {
+        let mut away: Vec<i32> = listed.iter().copied().filter(|id| self.demotes && self.is_away(state, *id)).collect();
+        while !away.is_empty() && (listed.len() - away.len()) / 2 < listed.len() / 2 {
+            listed.remove(&away.remove(0));
+        }
+        listed
     }
 }
 
@@ -286,6 +348,10 @@ fn every_state_is_safe_and_can_complete() {
 #[case(Broken::Rule(Mutation::ReplaceWithoutLock), "two volumes are replaced")]
 #[case(Broken::Rule(Mutation::ReplaceLastCopy), "a volume is replaced")]
 #[case(Broken::Rule(Mutation::IgnoreLost), "a volume is lost, a voter lags")]
+#[case(Broken::Rule(Mutation::DemoteWithoutGain), "a lost voter keeps its vote")]
+#[case(Broken::Rule(Mutation::DemoteLocked), "six voters, a slow restart")]
+#[case(Broken::Rule(Mutation::PermitUnmeasured), "a stranger asks for a demotion")]
+#[case(Broken::Rule(Mutation::PermitFollower), "a stranger asks for a demotion")]
 #[case(Broken::Rule(Mutation::AbandonVote), "two places get other ids")]
 #[case(Broken::Rule(Mutation::KeepOtherId), "a stranger asks for steps")]
 #[case(Broken::Rule(Mutation::JoinByList), "a stranger asks for steps")]

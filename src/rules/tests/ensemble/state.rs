@@ -125,6 +125,10 @@ pub struct State {
     pub stalled: Option<usize>,
     /// The cluster that has no power.
     pub away: Option<usize>,
+    /// The voters that each agent has missed for long.
+    pub lapsed: Vec<BTreeSet<i32>>,
+    /// The place of the leader that has missed voters for long.
+    pub short: Option<usize>,
     pub faults: Faults,
     /// Requests to replace volumes.
     pub replacements: Replacements,
@@ -195,6 +199,7 @@ impl World {
             incarnation: Some(INCARNATION.into()),
             epoch: Some(epoch),
             servers: servers.collect(),
+            demote_after_seconds: self.demotes.then_some(60),
             ..Ensemble::default()
         })
         .unwrap()
@@ -275,9 +280,13 @@ impl State {
     }
 
     /// The number of voters that follow the leader.
-    fn followers(&self, world: &World) -> i32 {
-        let voters = (0..world.places).filter(|place| self.votes(world, *place)).count();
-        i32::try_from(voters).unwrap() - 1
+    pub fn followers(&self, world: &World) -> usize {
+        (0..world.places).filter(|place| self.votes(world, *place)).count() - 1
+    }
+
+    /// True if the leader misses a voter.
+    pub fn is_short(&self, world: &World) -> bool {
+        self.leader(world).is_some() && self.followers(world) + 1 < self.voters.len()
     }
 
     /// Report of the server of a place, if it has a pod.
@@ -316,8 +325,9 @@ impl State {
             settled: serving,
             // A new leader begins a new epoch of transactions.
             zxid: serving.then(|| i64::from(stale.is_none()) << 32),
-            synced_voters: leads.then(|| others.unwrap_or_else(|| self.followers(world))),
+            synced_voters: leads.then(|| others.unwrap_or_else(|| i32::try_from(self.followers(world)).unwrap())),
             snapshot_bytes: None,
+            short_seconds: leads.then(|| if stale.is_none() && self.short == Some(place) { 3600 } else { 0 }),
             version: None,
             configuration: serving.then_some(seen),
             accepted_epoch: 1,
@@ -366,6 +376,8 @@ impl State {
                 ready: false,
                 runs: true,
                 terminating: false,
+                orphaned: false,
+                overdue: false,
                 drain: None,
                 needs_mount: false,
                 failure: None,

@@ -54,6 +54,7 @@ fn bases() -> [Value; 2] {
         },
         "template": pod_template(),
         "tls": { "quorum": true, "client": { "mode": "Optional", "secretName": "client-tls", "certificates": "Optional" } },
+        "failover": { "demoteAfterSeconds": 300 },
         "rollout": {
             "order": "Listed", "clusters": ["m3", "m2", "m1"], "holdSeconds": 30, "progressDeadlineSeconds": 300,
             "onFailure": "Pause", "paused": false

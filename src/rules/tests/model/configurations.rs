@@ -220,6 +220,14 @@ fn other_changes() -> Vec<Setup> {
             faults: 1,
             ..world("away from a cluster", &[plain(3, V1), without_c(3, V1)], &[Slow, Lose(2), OverridesDeleted])
         },
+        Setup {
+            faults: 1,
+            ..world(
+                "away from a cluster, and back",
+                &[plain(3, V1), without_c(3, V1), plain(3, V1)],
+                &[Slow, Lose(2), Deadline],
+            )
+        },
         Setup { faults: 1, ..world("to another cluster", &[without_c(3, V1), plain(3, V2)], &[Slow, WorkDeleted(1)]) },
         Setup {
             clusters: 4,
@@ -264,6 +272,11 @@ fn ends() -> Vec<Setup> {
             faults: 1,
             deleted: true,
             ..world("an end while a change rolls", &[plain(3, V1), plain(3, V2)], &[Slow, OverridesDeleted, Unregister])
+        },
+        Setup {
+            deleted: true,
+            faults: 1,
+            ..world("an end, away from a lost cluster", &[plain(3, V1), without_c(3, V1)], &[Lose(2)])
         },
         Setup { deleted: true, foreign: true, ..first("a foreign template", &[plain(3, V1), plain(3, V2)], &[Slow]) },
     ]

@@ -133,7 +133,7 @@ fn lose_control_plane(state: &mut State) -> bool {
     state.tombstones.clear();
     state.operators.clear();
     for member in &mut state.members {
-        (member.work, member.reported) = (None, None);
+        (member.work, member.terminating, member.reported) = (None, false, None);
     }
     true
 }
@@ -150,7 +150,7 @@ fn restore(state: &mut State, copy: &State) -> bool {
     state.tombstones.clone_from(&copy.tombstones);
     state.operators.clear();
     for (member, then) in state.members.iter_mut().zip(&copy.members) {
-        member.work = then.work;
+        (member.work, member.terminating) = (then.work, then.terminating);
         let is_read = member.ready && member.alive && member.work.is_some();
         member.reported = if is_read { member.status.clone() } else { then.reported.clone() };
     }

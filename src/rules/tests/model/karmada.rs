@@ -142,8 +142,9 @@ pub fn settled(state: &State) -> bool {
 /// Renders one cluster's Work and applies it there, if Karmada reaches the cluster. `false` if nothing changes.
 pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     let Some(member) = state.members.get(cluster) else { return false };
-    if !member.ready {
-        return false;
+    if member.ready && member.terminating {
+        remove_work(state, cluster);
+        return true;
     }
     let protected = state.binding.as_ref().is_some_and(|b| b.protected);
     let orphan = is_orphan(state);
@@ -151,12 +152,12 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     let bound = bound.filter(|b| b.clusters.iter().any(|c| c.0 == cluster));
     let wanted = state.template.as_ref().filter(|t| !t.foreign && bound.is_some());
     let Some(template) = wanted else {
-        if member.work.is_none() || (state.template.is_none() && protected) {
-            return false;
-        }
-        remove_work(state, cluster);
-        return true;
+        let keeps = state.template.is_none() && protected;
+        return (member.work.is_some() && !member.terminating && !keeps) && end_work(state, cluster);
     };
+    if !member.ready {
+        return false;
+    }
     let revised = bound.is_some_and(|b| b.replicas > 0 || b.requirements) && state.registered;
     let key = (template.object.clone(), state.overrides.clone(), cluster, revised);
     let mut rendered = world.rendered.lock().expect("no panic while held");
@@ -206,12 +207,21 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     true
 }
 
+/// Karmada deletes a Work, and drops the report of its cluster at once.
+fn end_work(state: &mut State, cluster: usize) -> bool {
+    match state.members.get_mut(cluster) {
+        Some(member) if !member.ready => (member.terminating, member.reported) = (true, None),
+        _ => remove_work(state, cluster),
+    }
+    true
+}
+
 /// A Work is deleted. The member cluster keeps its object if the Work preserves it.
 pub fn remove_work(state: &mut State, cluster: usize) {
     let in_use = member::votes(state, cluster);
     let Some(member) = state.members.get_mut(cluster) else { return };
     let preserved = member.work.take() == Some(true);
-    member.reported = None;
+    (member.terminating, member.reported) = (false, None);
     if !preserved && member.spec.is_some() {
         member.forget();
         if in_use || !member.servers.is_empty() {
@@ -223,11 +233,12 @@ pub fn remove_work(state: &mut State, cluster: usize) {
     }
 }
 
-/// Karmada deletes the binding after its template and every Work.
+/// Karmada deletes the binding after its template, and after it has deleted every Work. Those of clusters that it does not reach
+/// remain.
 pub fn collect(state: &mut State) -> bool {
     let over = is_orphan(state)
         && state.binding.as_ref().is_some_and(|b| !b.protected)
-        && state.members.iter().all(|m| m.work.is_none());
+        && state.members.iter().all(|m| m.work.is_none() || m.terminating);
     if over {
         state.binding = None;
     }
@@ -237,7 +248,7 @@ pub fn collect(state: &mut State) -> bool {
 /// Copies an agent's report to the control plane. `false` if the copy is current.
 pub fn report(state: &mut State, cluster: usize) -> bool {
     let Some(member) = state.members.get(cluster) else { return false };
-    if !member.ready || !member.alive || member.work.is_none() {
+    if !member.ready || !member.alive || member.work.is_none() || member.terminating {
         return false;
     }
     let status = member.status.clone();

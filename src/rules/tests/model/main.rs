@@ -338,7 +338,9 @@ impl Model for World {
             if object.is_second && !object.has_said {
                 actions.push(Action::Say);
             }
-            if state.to_delete {
+            // The agent of a cluster that left ends its servers seconds later. Nothing else knows of them: docs/explanation/limits.md.
+            let has_ended = |m: &MemberCluster| m.work.is_some() || m.servers.is_empty();
+            if state.to_delete && state.members.iter().all(has_ended) {
                 actions.push(Action::Delete);
             }
         }

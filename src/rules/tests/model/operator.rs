@@ -112,11 +112,8 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
         works: state
             .members
             .iter()
-            .filter_map(|m| m.work)
-            .map(|preserve| Work {
-                spec: WorkSpec { preserve_resources_on_deletion: Some(preserve) },
-                ..Work::default()
-            })
+            .enumerate()
+            .filter_map(|(cluster, m)| Some(work(cluster, m.work?, m.terminating)))
             .collect(),
         clusters: clusters(state),
         server_image: "mczk:1".to_owned(),
@@ -124,6 +121,18 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
         term: Some(term),
         failure: None,
     })
+}
+
+/// The Work of a cluster.
+fn work(cluster: usize, preserves: bool, terminating: bool) -> Work {
+    Work {
+        metadata: ObjectMeta {
+            namespace: Some(format!("karmada-es-{}", name(cluster))),
+            deletion_timestamp: terminating.then_some(Time(NOW)),
+            ..ObjectMeta::default()
+        },
+        spec: WorkSpec { preserve_resources_on_deletion: Some(preserves) },
+    }
 }
 
 /// What the user says of the servers of a lost control plane.
@@ -189,6 +198,7 @@ fn binding(state: &State) -> ResourceBinding {
             ..ObjectMeta::default()
         },
         spec: ResourceBindingSpec {
+            suspension: None,
             resource: ObjectReference {
                 kind: "ZooKeeper".to_owned(),
                 namespace: Some("prod".to_owned()),
@@ -214,7 +224,7 @@ fn binding(state: &State) -> ResourceBinding {
                 .members
                 .iter()
                 .enumerate()
-                .filter(|(_, m)| m.work.is_some())
+                .filter(|(_, m)| m.work.is_some() && !m.terminating)
                 .map(|(cluster, m)| AggregatedStatusItem {
                     cluster_name: name(cluster),
                     status: m.reported.as_ref().and_then(|s| serde_json::to_value(s.get()).ok()),
@@ -242,6 +252,7 @@ fn clusters(state: &State) -> Vec<Cluster> {
                 conditions: vec![ClusterCondition {
                     type_: "Ready".to_owned(),
                     status: if m.ready { "True" } else { "Unknown" }.to_owned(),
+                    last_transition_time: None,
                 }],
                 api_enablements: if m.serves {
                     vec![kind(mczk_api::API_VERSION, "ZooKeeper"), kind(MCS_API_VERSION, "ServiceExport")]
@@ -284,6 +295,9 @@ pub fn outcome(world: &World, state: &State, term: i32) -> Option<Shared<Outcome
     Some(outcome)
 }
 
+/// What a plan reads of a member cluster.
+type KnownMember = (bool, bool, bool, Option<bool>, bool, bool, Option<Shared<mczk_api::zookeeper::ZooKeeperStatus>>);
+
 /// Everything that a plan depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Known {
@@ -291,7 +305,7 @@ pub struct Known {
     term: i32,
     tombstones: BTreeSet<String>,
     late: bool,
-    members: Vec<(bool, bool, bool, Option<bool>, bool, Option<Shared<mczk_api::zookeeper::ZooKeeperStatus>>)>,
+    members: Vec<KnownMember>,
 }
 
 impl Known {
@@ -305,7 +319,7 @@ impl Known {
             members: state
                 .members
                 .iter()
-                .map(|m| (m.joined, m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
+                .map(|m| (m.joined, m.serves, m.ready, m.work, m.terminating, m.spec.is_some(), m.reported.clone()))
                 .collect(),
         })
     }

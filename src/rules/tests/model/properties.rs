@@ -186,7 +186,7 @@ fn may_be_stuck(state: &State, records: &[Record]) -> bool {
                 m.reported
                     .as_ref()
                     .zip(m.spec.as_ref())
-                    .is_some_and(|(status, spec)| status.get().completed_spec_hash != spec.get().spec_hash)
+                    .is_none_or(|(status, spec)| status.get().completed_spec_hash != spec.get().spec_hash)
             };
             state.late || pending().count() == last.current_state.pending.len() || pending().any(half_changed)
         }
@@ -329,6 +329,8 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
     let newest = lists().max_by_key(|l| l.epoch);
     let effective = if before.servers.is_empty() { newest.unwrap_or(before) } else { before };
     let ids: BTreeSet<i32> = after.servers.iter().map(|s| s.id).collect();
+    let voting = reported(state).voters;
+    let leaves = |id: i32| voting.contains(&id) && effective.leaving.iter().any(|s| s.id == id);
     let mut wrong = ids.len() != after.servers.len() || ids.iter().any(|id| !(1..=254).contains(id));
     for server in &after.servers {
         let place = |s: &mczk_api::zookeeper::Server| {
@@ -346,6 +348,8 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
             Some(was) if was.id == server.id => {}
             // Only a server with a lost volume gets another id.
             Some(was) if running.is_some_and(|r| r.id == was.id && !r.lost) => wrong = true,
+            // So does a server that leaves the list and still votes.
+            None if running.is_some_and(|r| r.id != server.id && !r.lost && leaves(r.id)) => wrong = true,
             _ => {
                 let servers = || state.members.iter().flat_map(|m| &m.servers).filter(|s| s.incarnation == current);
                 let known = in_truth && state.truth.voters.contains(&server.id)
@@ -379,7 +383,9 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
 
 /// Checks a write in the state in which it is made.
 pub fn before_write(world: &World, state: &mut State, write: &Write) {
+    let is_ending = state.object.as_ref().is_some_and(|object| object.deleting);
     match write {
+        Write::Tombstone(_) if is_ending => {}
         // At most one of two incarnations ever acknowledges a transaction.
         Write::Tombstone(id) if state.truth.formed || may_form(world, state, id) => state.breaks(Rule::S5),
         Write::Overrides(Some(wanted)) if ends(state, &wanted.get().spec) => {
@@ -412,10 +418,15 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
                 state.breaks(Rule::S7);
             }
             if wanted.is_none() {
-                if state.members.iter().any(|m| !m.servers.is_empty()) {
+                // A tombstone ends the servers of a cluster that left without power.
+                let has_left = |m: &MemberCluster| m.terminating || m.work.is_none();
+                let awaited = |m: &&MemberCluster| !has_left(m) || state.tombstones.is_empty();
+                let serves = state.members.iter().filter(awaited).any(|m| !m.servers.is_empty());
+                let preserves = state.members.iter().filter(awaited).any(|m| m.work == Some(true));
+                if serves {
                     state.breaks(Rule::DecommissionFirst);
                 }
-                if state.members.iter().any(|m| m.work == Some(true)) {
+                if preserves {
                     state.breaks(Rule::ReleaseFirst);
                 }
             }

@@ -85,6 +85,7 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::BelieveUnsettled | Mutation::NoPreserve => "new image, Karmada's faults",
         Mutation::NoZeroRule => "first deployment, Karmada's faults",
         Mutation::IgnoreEnablements => "first deployment, late kinds and secret",
+        Mutation::ForgetLeaving => "away from a cluster, and back",
         Mutation::ListByCluster => "to another cluster",
         Mutation::BeginElsewhere => "two images of five, a cluster cut off",
         Mutation::NoJoinersFirst => "fewer here first, and to other clusters",

@@ -190,6 +190,8 @@ pub struct MemberCluster {
     pub alive: bool,
     /// Its Work, if one exists: true if the Work preserves the object.
     pub work: Option<bool>,
+    /// True if Karmada deletes the Work, and does not reach the cluster.
+    pub terminating: bool,
     /// The spec of the object in the member cluster.
     pub spec: Option<Shared<ZooKeeperSpec>>,
     /// The request to replace a volume, on the object in the member cluster.

@@ -241,6 +241,21 @@ fn a_cluster_that_gets_no_import_is_named(
     assert!(why.is_none_or(|why| world.message("Degraded").contains(why)), "{}", world.message("Degraded"));
 }
 
+/// The override never reaches a server, and nothing else would say so.
+#[rstest]
+#[case::of_overrides("/overrides", json!([{ "cluster": "m22", "jvmFlags": ["-Xss1m"] }]), "m22 (spec.overrides)")]
+#[case::of_the_order("/rollout", json!({ "order": "Listed", "clusters": ["m1", "m22"] }), "m22 (spec.rollout.clusters)")]
+fn a_declared_cluster_that_does_not_exist_is_named(#[case] field: &str, #[case] value: Value, #[case] named: &str) {
+    let mut world = World::new(&json!({}));
+    world.edit(field, &value);
+    world.settle();
+    assert_eq!(
+        (world.condition("Degraded").as_str(), world.condition("Ready").as_str()),
+        ("True ClusterUnknown", "True Serving")
+    );
+    assert!(world.message("Degraded").contains(&format!(": {named}. ")), "{}", world.message("Degraded"));
+}
+
 /// Cluster m4 serves this kind alone.
 fn serves(world: &mut World, group_version: &str, kind: &str) {
     let m4 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m4").unwrap();

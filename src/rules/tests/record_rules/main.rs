@@ -42,7 +42,7 @@ use mczk_rules::rollout::{
 };
 use rstest::rstest;
 use serde_json::{Value, json};
-use world::{World, at, rolling};
+use world::{World, at, rolling, work_of};
 
 fn names(list: &str) -> Vec<String> {
     list.split(',').filter(|n| !n.is_empty()).map(ToOwned::to_owned).collect()

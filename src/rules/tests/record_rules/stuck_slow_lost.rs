@@ -551,3 +551,29 @@ fn a_first_cluster_that_waits_for_other_voters_lets_them_start(#[case] reason: &
     passes(&mut world, 2);
     assert_eq!(world.state(), expected);
 }
+
+/// Karmada drops the report of a cluster that leaves. Its Work remains until the cluster is back, and some time after that:
+/// meanwhile the status keeps what it knows of the object there.
+#[test]
+fn a_cluster_that_left_without_power_keeps_its_entry() {
+    let mut world = World::done(&json!({}));
+    let entry = |world: &World, name: &str| {
+        let status = world.plan().status;
+        status.clusters.into_iter().find(|cluster| cluster.name == name)
+    };
+    let hash = entry(&world, "m3").unwrap().spec_hash;
+    world.unreachable(&["m3"]);
+    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
+    world.place(&[("m1", 3), ("m2", 2)]);
+    world.observed.works = vec![work_of("m3", Some(world.now))];
+    world.settle();
+    for unreachable in [&["m3"][..], &[]] {
+        world.unreachable(unreachable);
+        let kept = entry(&world, "m3").unwrap();
+        assert_eq!((kept.reported, kept.spec_hash, kept.desired), (true, hash.clone(), 0), "{unreachable:?}");
+        assert!(kept.voters.is_empty() && kept.message.unwrap().contains("has left the ensemble"));
+        assert_eq!(world.condition("Ready"), "True Serving");
+    }
+    world.observed.works.clear();
+    assert_eq!(entry(&world, "m3"), None);
+}

@@ -75,6 +75,37 @@ fn a_quota_that_refuses_the_schedule_is_named() {
     assert!(said.contains(message) && said.contains("the FederatedResourceQuota named"), "{said}");
 }
 
+/// Karmada's scheduler passes over such a binding, and sets no condition.
+#[rstest]
+#[case::scheduling(json!({ "scheduling": true }), Some("spec.suspension.scheduling of"))]
+#[case::dispatching(json!({ "dispatching": true }), Some("spec.suspension.dispatching of"))]
+#[case::of_some_clusters(json!({ "dispatchingOnClusters": { "clusterNames": ["m1"] } }), None)]
+#[case::nothing(json!({ "scheduling": false, "dispatchingOnClusters": {} }), None)]
+fn a_binding_that_another_client_holds_back_is_named(#[case] suspension: Value, #[case] why: Option<&str>) {
+    let mut world = World::done(&json!({}));
+    let binding = binding(&mut world);
+    binding.spec.suspension = serde_json::from_value(suspension).unwrap();
+    binding.metadata.generation = Some(binding.metadata.generation.unwrap_or_default() + i64::from(why.is_some()));
+    world.pass();
+    let expected = if why.is_some() { "False NotScheduled" } else { "True Placed" };
+    assert_eq!(world.condition("Scheduled"), expected);
+    assert!(why.is_none_or(|why| world.message("Scheduled").contains(why)), "{}", world.message("Scheduled"));
+}
+
+/// The other clusters change meanwhile, so the schedule counts.
+#[test]
+fn clusters_that_another_client_holds_back_are_named() {
+    let mut world = World::done(&json!({}));
+    let suspension = json!({ "dispatchingOnClusters": { "clusterNames": ["m1", "m3"] } });
+    binding(&mut world).spec.suspension = serde_json::from_value(suspension).unwrap();
+    world.pass();
+    assert_eq!(
+        (world.condition("Degraded").as_str(), world.condition("Ready").as_str()),
+        ("True HeldBack", "True Serving")
+    );
+    assert!(world.message("Degraded").contains("to: m1, m3. "), "{}", world.message("Degraded"));
+}
+
 #[test]
 fn a_first_deployment_waits_for_a_settled_binding() {
     let mut world = World::new(&json!({}));

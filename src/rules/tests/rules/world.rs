@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube_core::ResourceExt as _;
 use mczk_api::{
     MultiClusterZooKeeper, ZooKeeper,
@@ -10,7 +10,7 @@ use mczk_api::{
         certificate_names::Holds, control_api::ServerReport, labels::OPERATOR_FINALIZER, naming::binding_name,
         server_list::majority,
     },
-    karmada::{DELETION_PROTECTION, resource_binding::AggregatedStatusItem},
+    karmada::{DELETION_PROTECTION, resource_binding::AggregatedStatusItem, work::Work},
     multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
     placement::StaticClusterWeight,
     zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
@@ -356,7 +356,8 @@ impl World {
         }
         let before = self.voters.clone();
         self.form(list);
-        while let MembershipStep::Reconfigure(step) = membership::step(list, &self.views(list), list.epoch)
+        while let MembershipStep::Reconfigure(step) =
+            membership::step(list, &self.views(list), list.epoch, &BTreeSet::new())
             && !self.configuration_frozen
         {
             self.voters.retain(|id| Some(*id) != step.remove);
@@ -516,4 +517,12 @@ impl World {
         let conditions = self.status().conditions;
         conditions.iter().find(|c| c.type_ == type_).map(|c| format!("{} {}", c.status, c.reason)).unwrap_or_default()
     }
+}
+
+/// The Work of a cluster, which Karmada deletes since this time.
+pub(crate) fn work_of(cluster: &str, deleted: Option<Timestamp>) -> Work {
+    let mut work = Work::default();
+    work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
+    work.metadata.deletion_timestamp = deleted.map(Time);
+    work
 }

@@ -219,6 +219,8 @@ fn ask_agent(state: &mut State, server: usize) -> Option<()> {
         ready: false,
         runs: false,
         terminating: false,
+        orphaned: false,
+        overdue: false,
         drain: None,
         needs_mount: false,
         failure: None,
