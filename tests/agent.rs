@@ -27,6 +27,7 @@ use k8s_openapi::{
         coordination::v1::Lease,
         core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
         events::v1::Event,
+        networking::v1::NetworkPolicy,
         rbac::v1::{ClusterRole, PolicyRule},
         storage::v1::StorageClass,
     },
@@ -634,10 +635,37 @@ async fn nothing_that_serves_stops_for_a_pod_that_would_be_refused() {
     cluster.refused_probe().await;
     cluster.refused_by_schema().await;
     cluster.refused_by_admission().await;
+    cluster.refused_beside_servers().await;
     cluster.refused_by_quota().await;
     cluster.refused_deletions().await;
     cluster.kubelet_refuses().await;
     cluster.assert_no_violation("the end");
+}
+
+/// An agent that has just started knows of no conflict when it decides first. The change was complete for a moment, and the next
+/// cluster changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_of_the_first_pass_keeps_a_change_from_being_complete() {
+    let mut agent = run_agent("first-pass").await;
+    agent.cluster.apply().await;
+    agent.cluster.deployed().await;
+    agent.tasks[2].abort();
+    let policies: Api<NetworkPolicy> = Api::default_namespaced(agent.server.client.clone());
+    merge(&policies, SET, json!({ "metadata": { "labels": null } })).await;
+    let cluster = &mut agent.cluster;
+    cluster.object.spec.peer_cidrs = vec!["192.0.2.0/24".to_owned()];
+    cluster.write(2, "r1", running(2, &[1, 2, 3])).await;
+    let hash = cluster.object.spec.spec_hash.clone();
+    let (client, metrics) = (agent.server.agent(), Metrics::new(&mut Registry::default()));
+    let options = AgentOptions { dial: cluster.simulator.dial(), ..AgentOptions::default() };
+    agent.tasks[2] = tokio::spawn(async move {
+        let () = mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
+    });
+    let conflict = |status: &ZooKeeperStatus| {
+        assert_ne!(status.completed_spec_hash, hash, "{status:?}");
+        blocked(status) == Some("NameConflict")
+    };
+    agent.cluster.until("the NetworkPolicy has lost its labels", conflict).await;
 }
 
 /// The StatefulSet controller of Kubernetes creates the claim before the pod, at the bootstrap and for a further server. What
@@ -971,6 +999,21 @@ impl Cluster {
         assert_eq!(self.pod_uids().await, before);
     }
 
+    /// No pod changes, so every server is as declared at once. A cluster that reported that would let the next one change.
+    async fn refused_beside_servers(&mut self) {
+        self.forbid("no-policy", ("networkpolicies", "networking.k8s.io", "v1"), &["CREATE", "UPDATE"]).await;
+        self.object.spec.peer_cidrs = vec!["192.0.2.0/24".to_owned()];
+        self.write(2, "r1", running(2, &[1, 2, 3])).await;
+        let hash = self.object.spec.spec_hash.clone();
+        let refused = |status: &ZooKeeperStatus| {
+            assert_ne!(status.completed_spec_hash, hash, "{status:?}");
+            condition(status, "Blocked").is_some_and(|blocked| blocked.message.contains("no more of these"))
+        };
+        self.until("the NetworkPolicy is refused", refused).await;
+        self.allow("no-policy").await;
+        self.until_complete("the NetworkPolicy is allowed").await;
+    }
+
     /// A quota that the running pods fill lets them restart. One that admits no larger pod keeps them, and so does one of pods
     /// alone if the next pod is larger: another quota may limit that.
     async fn refused_by_quota(&mut self) {
@@ -1004,12 +1047,12 @@ impl Cluster {
         self.write(2, "r6", running(2, &[1, 2, 3])).await;
         let stays = |c: &Condition| c.message.contains("ConfigMap zk-abc123") && c.message.contains("no more of these");
         let serves = |status: &ZooKeeperStatus| {
-            condition(status, "Blocked").is_some_and(stays) && status.ready_replicas == Some(2)
+            condition(status, "Contested").is_some_and(stays) && status.ready_replicas == Some(2)
         };
         self.until("the ConfigMap stays", serves).await;
+        self.until_complete("no server needs that").await;
         self.allow("no-end").await;
-        self.until("allowed", |status| blocked(status).is_none()).await;
-        self.until_complete("after the deletion").await;
+        self.until("allowed", |status| condition(status, "Contested").is_none()).await;
     }
 
     /// What a kubelet says only in an event, of a pod that waits for half a minute.

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use mczk_api::{
@@ -16,7 +16,7 @@ use mczk_api::{
     },
     zookeeper::{Ensemble as ServerList, Role},
 };
-use mczk_rules::server::permitted_step::{self, Committed};
+use mczk_rules::server::permitted_step::{self, Committed, Leading};
 
 /// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
 const FIRST_VERSION: i64 = 1 << 32;
@@ -128,6 +128,17 @@ impl Ensemble {
 
     fn has_majority(&self, voters: &BTreeSet<i32>) -> bool {
         !voters.is_empty() && self.running.intersection(voters).count() >= majority(voters.len())
+    }
+
+    /// Voters that follow, without the leader.
+    fn followers(&self) -> usize {
+        self.voters().intersection(&self.running).count().saturating_sub(1)
+    }
+
+    /// For how long the leader has missed voters: always for long enough, since the agents measure the time too.
+    fn short_for(&self) -> Duration {
+        let is_short = self.followers() + 1 < self.voters().len();
+        if is_short { Duration::from_secs(86_400) } else { Duration::ZERO }
     }
 
     fn has_quorum(&self) -> bool {
@@ -333,8 +344,7 @@ impl World {
         let list = ensemble.list(&pod.key.cluster);
         let serving = self.is_serving(server);
         let leads = serving && server.id == ensemble.leader;
-        let voters = ensemble.voters();
-        let followers = voters.intersection(&ensemble.running).count().saturating_sub(1);
+        let followers = ensemble.followers();
         let formed = ensemble.configuration.is_some();
         let place = (pod.key.cluster.clone(), pod.key.namespace.clone());
         let Condition { disk, corrupt, version } = self.conditions.get(&place).cloned().unwrap_or_default();
@@ -360,6 +370,7 @@ impl World {
             zxid: ensemble.configuration.as_ref().map(|configuration| configuration.version),
             synced_voters: leads.then(|| i32::try_from(followers).unwrap_or(i32::MAX)),
             snapshot_bytes: None,
+            short_seconds: leads.then(|| i64::try_from(ensemble.short_for().as_secs()).unwrap_or(i64::MAX)),
             version,
             configuration: ensemble.configuration.clone().filter(|_| serving),
             accepted_epoch: i64::from(formed),
@@ -384,7 +395,7 @@ impl World {
     /// # Errors
     /// If the server does not serve, the step is stale, or the new voters have no majority.
     pub fn reconfigure(&mut self, host: &str, step: &Reconfiguration) -> Result<Configuration, Failure> {
-        let (_, ensemble) = self.serving(host)?;
+        let (id, ensemble) = self.serving(host)?;
         let mut configuration = ensemble.configuration.clone().ok_or_else(|| refused("quorum"))?;
         if step.from_version != configuration.version {
             return Err(refused("stale"));
@@ -393,6 +404,11 @@ impl World {
             list: ensemble.published.as_ref(),
             voters: &configuration.voters().collect(),
             locked: ensemble.lock.as_ref().map(|(lock, _)| lock.server),
+            leads: ensemble.leader.filter(|leader| Some(*leader) == id).map(|_| Leading {
+                synced: ensemble.followers(),
+                short_for: ensemble.short_for(),
+                answers: step.remove.is_some_and(|id| ensemble.running.contains(&id)),
+            }),
         };
         permitted_step::check(step, committed).map_err(|problem| refused(&problem.reason))?;
         let added = step.add.as_ref().map(|server| server.id);

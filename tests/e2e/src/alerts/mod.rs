@@ -163,6 +163,20 @@ pub const FAULTS: &[Fault] = &[
         "servers report ZooKeeper 3.9.3; they report another version"
     ),
     fault!(
+        "spare-unknown",
+        request_unknown_spare,
+        delete_waiting,
+        ["MczkFailoverNotReady", "MczkMoveWaits"],
+        "an ensemble shall move to a spare that has not joined; it is deleted"
+    ),
+    fault!(
+        "voters-moved",
+        move_voters,
+        delete_moved,
+        ["MczkVotersMoved"],
+        "the voters of m1 move to m3; their ensemble is deleted"
+    ),
+    fault!(
         "cluster-down",
         stop_cluster,
         start_cluster,

@@ -13,7 +13,7 @@ use kube::{
 };
 use mczk_api::contract::{
     control_api::Disk,
-    labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    labels::{ENSEMBLE_LABEL, FAILOVER, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
 };
 use serde_json::json;
 
@@ -112,6 +112,33 @@ impl Stage<'_> {
         self.agents()?.restart(SILENT, client);
         self.scene()?.settled("late").await?;
         self.scene()?.delete("late").await
+    }
+
+    /// An ensemble of m1 and m2, with voters that shall be elsewhere.
+    async fn create_with_spare(&self, name: &str, spare: &str, places: &str) -> Result<()> {
+        let more = json!({
+            "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2"] } }, "failover": { "spares": [spare] },
+        });
+        let mut object = ensemble(name, 3, &more);
+        let metadata = object.pointer_mut("/metadata").context("an object has metadata")?;
+        *metadata = json!({ "name": name, "annotations": { FAILOVER: places } });
+        self.scene()?.create(&object).await.map(drop)
+    }
+
+    pub(super) async fn request_unknown_spare(&mut self) -> Result<()> {
+        self.create_with_spare("waits", "m9", "m2=m9").await
+    }
+
+    pub(super) async fn delete_waiting(&mut self) -> Result<()> {
+        self.scene()?.delete("waits").await
+    }
+
+    pub(super) async fn move_voters(&mut self) -> Result<()> {
+        self.create_with_spare("moved", "m3", "m1=m3").await
+    }
+
+    pub(super) async fn delete_moved(&mut self) -> Result<()> {
+        self.scene()?.delete("moved").await
     }
 
     fn member(&self) -> Result<Client> {

@@ -109,9 +109,13 @@ impl World<'_> {
     /// If it is not possible now, for example because its cluster does not answer.
     pub async fn apply(&self, operation: &Operation) -> Result<Applied> {
         match operation.kind {
-            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Unjoin | Kind::Delay => {
-                self.environment(operation).await
-            }
+            Kind::PowerOff
+            | Kind::LongPowerOff
+            | Kind::PowerOffNode
+            | Kind::CutServers
+            | Kind::CutKarmada
+            | Kind::Unjoin
+            | Kind::Delay => self.environment(operation).await,
             Kind::Cordon | Kind::Drain | Kind::Taint => self.unload(operation).await,
             Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator | Kind::WrongClock | Kind::ChangeVersion => {
                 self.hit_part(operation).await
@@ -160,7 +164,7 @@ impl World<'_> {
         let rig = &self.members.federation.rig;
         let cluster = operation.of(&self.clusters).context("there are no clusters")?.clone();
         let undo = match operation.kind {
-            Kind::PowerOff => {
+            Kind::PowerOff | Kind::LongPowerOff => {
                 rig.stop_cluster(&cluster).await?;
                 Undo::Power(cluster.clone())
             }

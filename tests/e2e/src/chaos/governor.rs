@@ -60,8 +60,9 @@ fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
     let same_cluster = of_cluster && place(first) == place(second);
     match (first.kind, second.kind) {
         // These need no answer of the cluster.
-        (Kind::PowerOff, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) => false,
-        (Kind::PowerOff, _) | (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
+        (first, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) if first.stops_cluster() => false,
+        (first, _) if first.stops_cluster() => same_cluster,
+        (Kind::PowerOffNode, second) if second.stops_cluster() => same_cluster,
         // The end of one would end the other, and no operator starts without Karmada.
         (Kind::PauseAll, Kind::PauseServer) | (Kind::LoseControlPlane, Kind::KillOperator | Kind::WrongClock) => true,
         (a, b) if a == b => match a.nature().scope {

@@ -37,6 +37,8 @@ pub enum Kind {
     SwapVolumes,
     /// A whole cluster loses power.
     PowerOff,
+    /// A whole cluster loses power for longer than its voters keep their votes.
+    LongPowerOff,
     /// A node loses power.
     PowerOffNode,
     /// The servers of a cluster do not reach those of other clusters.
@@ -163,6 +165,12 @@ impl Kind {
         matches!(self, Self::LoseControlPlane | Self::RestoreControlPlane)
     }
 
+    /// True if a whole cluster has no power meanwhile.
+    #[must_use]
+    pub fn stops_cluster(self) -> bool {
+        matches!(self, Self::PowerOff | Self::LongPowerOff)
+    }
+
     /// How it is chosen.
     #[must_use]
     pub fn nature(self) -> Nature {
@@ -188,6 +196,7 @@ impl Kind {
             | Self::DeleteWork
             | Self::WipeStatus => (Whole, 1, None),
             Self::PowerOff | Self::PowerOffNode | Self::DropLargePackets => (Cluster, 2, Some((10, 45))),
+            Self::LongPowerOff => (Cluster, 2, Some((80, 130))),
             Self::CutServers | Self::CutKarmada | Self::ForgetConnections | Self::Refuse => {
                 (Cluster, 3, Some((10, 45)))
             }

@@ -116,7 +116,9 @@ impl World<'_> {
             }
         };
         let Some(undo) = undo else { return (outcome, None) };
-        self.last(&undo, (begun + operation.end().min(ALL_END)).max(Instant::now())).await;
+        // Voters keep their votes for longer than others last.
+        let end = if operation.kind == Kind::LongPowerOff { operation.end() } else { operation.end().min(ALL_END) };
+        self.last(&undo, (begun + end).max(Instant::now())).await;
         let undone = self.undo(&undo).await;
         let failed = undone.as_ref().err().map(|error| format!(", but it has not: {error:#}")).unwrap_or_default();
         record.comment(&format!("{:5.1} {:?} ends{failed}", begun.elapsed().as_secs_f64(), undo));

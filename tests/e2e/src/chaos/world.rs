@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::network::Network;
@@ -53,6 +53,10 @@ impl Declared {
         let (path, settings) = ("/template/zooCfg", settings(self.changes));
         if let (Some(first), Some(settings)) = (spec.pointer_mut(path), settings.pointer(path)) {
             first.clone_from(settings);
+        }
+        // Long power losses last longer.
+        if let Some(spec) = spec.as_object_mut() {
+            spec.insert("failover".to_owned(), json!({ "demoteAfterSeconds": 60 }));
         }
         Ok(ensemble(NAME, i32::try_from(self.voters)?, &spec))
     }

@@ -3,6 +3,7 @@
 pub mod actions;
 pub mod java;
 pub mod logs;
+mod quorum;
 pub mod run;
 pub mod spec;
 pub mod steps;

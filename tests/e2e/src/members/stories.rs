@@ -3,8 +3,8 @@
 use super::{
     TWO_NODES, spec,
     steps::{
-        Step, changes, clients, commands, control_plane, curator, delay, faults, incarnations, kills, network, nodes,
-        policy, secrets, sizes, upgrades, versions, volumes,
+        Step, changes, clients, commands, control_plane, curator, delay, failover, faults, incarnations, kills,
+        network, nodes, policy, secrets, sizes, upgrades, versions, volumes,
     },
 };
 use crate::scene::IMAGE;
@@ -259,5 +259,28 @@ pub const GROWTH: Story = Story {
     ],
 };
 
+/// Voters at spares.
+pub const FAILOVER: Story = Story {
+    name: "failover",
+    shows: "votes are taken and given back, and the voters of a cluster move to a spare and home again",
+    // Three have voters at the beginning, and the fourth one is the spare.
+    members: 4,
+    two_nodes: &[],
+    voters: 5,
+    storage: spec::FOLDERS,
+    steps: &[
+        changes::FORMS,
+        failover::DEMOTED,
+        failover::EVACUATED,
+        failover::MOVED_WHEN_LOST,
+        failover::MOVED_BACK,
+        failover::CALLED_OFF,
+        sizes::LOGS,
+        failover::RELEASED,
+        sizes::DELETION,
+    ],
+};
+
 /// All but the demonstration.
-pub const ALL: &[Story] = &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES, GROWTH];
+pub const ALL: &[Story] =
+    &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES, GROWTH, FAILOVER];

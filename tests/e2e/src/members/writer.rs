@@ -14,7 +14,7 @@ use super::Pods;
 
 /// The parent znode in stories. Each write creates one child.
 pub const FOLDER: &str = "/written";
-/// The time between two writes: often enough to measure pauses, and seldom enough to list all writes in one answer.
+/// The first time between two writes: often enough to measure pauses, and seldom enough to list all writes in one answer.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// A write without an answer in this time is tried again in a new session.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -69,6 +69,7 @@ impl Written {
 pub struct Writer {
     stop: watch::Sender<bool>,
     count: watch::Receiver<u64>,
+    pace: watch::Sender<Duration>,
     lap: Arc<Mutex<Written>>,
     task: JoinHandle<()>,
 }
@@ -80,7 +81,14 @@ impl Writer {
     /// If no write is acknowledged in time.
     pub async fn start(pods: Pods, folder: &str) -> Result<Self> {
         let folder = folder.to_owned();
-        Self::start_with(|lap, stopped, counted| tokio::spawn(write(pods, folder, lap, stopped, counted))).await
+        let (pace, paced) = watch::channel(BETWEEN);
+        let task = |lap, stopped, counted| tokio::spawn(write(pods, folder, lap, (stopped, paced), counted));
+        Ok(Self { pace, ..Self::start_with(task).await? })
+    }
+
+    /// Changes the time between two writes of the client that [`Writer::start`] started.
+    pub(super) fn pace(&self, between: Duration) {
+        self.pace.send_replace(between);
     }
 
     /// Starts any client that counts its writes.
@@ -91,13 +99,16 @@ impl Writer {
         let (counted, count) = watch::channel(0);
         let lap = Arc::<Mutex<Written>>::default();
         let task = task(lap.clone(), stopped, counted);
-        let mut writer = Self { stop, count, lap, task };
+        let mut writer = Self { stop, count, pace: watch::channel(BETWEEN).0, lap, task };
         writer.next(1, START).await?;
         Ok(writer)
     }
 
     /// Waits for further acknowledged writes.
-    async fn next(&mut self, number: u64, patience: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    /// If they are not acknowledged in time.
+    pub(super) async fn next(&mut self, number: u64, patience: Duration) -> Result<()> {
         let enough = *self.count.borrow() + number;
         let counted = timeout(patience, self.count.wait_for(|count| *count >= enough)).await;
         ensure!(matches!(counted, Ok(Ok(_))), "no write was acknowledged in {} s", patience.as_secs());
@@ -129,7 +140,7 @@ async fn write(
     pods: Pods,
     folder: String,
     lap: Arc<Mutex<Written>>,
-    stopped: watch::Receiver<bool>,
+    (stopped, pace): (watch::Receiver<bool>, watch::Receiver<Duration>),
     counted: watch::Sender<u64>,
 ) {
     let (mut number, mut client, mut last) = (0, None, None::<Instant>);
@@ -154,7 +165,8 @@ async fn write(
             }
         }
         counted.send_replace(number);
-        tokio::time::sleep(BETWEEN).await;
+        let between = *pace.borrow();
+        tokio::time::sleep(between).await;
     }
 }
 

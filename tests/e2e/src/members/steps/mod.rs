@@ -13,6 +13,7 @@ pub(super) mod commands;
 pub(super) mod control_plane;
 pub(super) mod curator;
 pub(super) mod delay;
+pub(super) mod failover;
 pub(super) mod faults;
 pub(super) mod incarnations;
 pub(super) mod kills;
