@@ -134,7 +134,7 @@ test: require-test ## Format, lints, licences, all tests, scenarios on a real Ka
 	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
 	@echo "real ZooKeeper; scenarios on a real Karmada. About 65 minutes on 2 cores; the first time 25 more, for Rust and Karmada."
 	@tests/parts.sh "lint compile" "compile-go"
-	@BUILT=1 tests/parts.sh "test-e2e" "test-gitops test-linearizable test-rig test-zookeeper test-dashboard" "test-cargo"
+	@BUILT=1 SHORT=1 tests/parts.sh "test-e2e" "test-gitops test-linearizable test-rig test-zookeeper test-dashboard" "test-cargo"
 
 # What the other parts of `make test` need, so that they do not wait for each other.
 compile: require-test
@@ -252,9 +252,9 @@ test-alerts-rig: require-test-alerts-rig $(PROMETHEUS)/prometheus ## Alerts fire
 	@$(BUILD)
 	@MCZK_PROMETHEUS="$(PROMETHEUS)/prometheus" "$(DEBUG)/alerts" $(ALERTSFLAGS)
 
-test-e2e: require-test-e2e ## Scenarios on two real Karmada federations, without nodes: 20 min
+test-e2e: require-test-e2e ## All scenarios on two real Karmada federations, without nodes: 20 to 40 min
 	@$(BUILD)
-	@MCZK_BIN="$(MCZK)" "$(DEBUG)/scenarios" $(SCENARIOS)
+	@MCZK_BIN="$(MCZK)" "$(DEBUG)/scenarios" $(if $(SHORT),--short) $(SCENARIOS)
 
 test-rig: require-test-e2e ## The tests of federations without nodes
 	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
@@ -335,12 +335,12 @@ chaos: require-chaos zookeeper $(LINEARIZABLE) ## Random changes and faults, fro
 		--linearizable "$(LINEARIZABLE)" --other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
 # Its results are in docs/lab/measurements.md.
-soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
+soak: require-soak $(CURATOR_LIB)/.complete ## All scenarios and stories, kills at 180 moments, nine more seeds (root): 90 min
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
-	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills,growth
-	@$(MAKE) --no-print-directory test-nodes
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills,growth,failover
+	@$(MAKE) --no-print-directory test-nodes test-e2e
 	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
 		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \
 			--lib --test plan_properties --test server_start --test ensemble; \

@@ -151,6 +151,27 @@ pub const CASES: &[Case] = &[
         Rule("clusterAffinities is not supported"),
     ),
     creation(
+        "spares",
+        "placement: {clusterAffinity: {clusterNames: [m1, m2]}}
+failover: {demoteAfterSeconds: 60, spares: [m4, m5], moveAfterSeconds: 900, moveBackAfterSeconds: 3600}",
+        Accepted,
+    ),
+    creation("spares that only an annotation uses", "failover: {spares: [m4]}", Accepted),
+    creation(
+        "a spare that placement names",
+        "placement: {clusterAffinity: {clusterNames: [m1, m2]}}\nfailover: {spares: [m4, m2]}",
+        Rule("a spare holds no voters of its own"),
+    ),
+    creation(
+        "a spare without servers",
+        "network: {mode: MCS, importClusters: [m4]}\nfailover: {spares: [m4]}",
+        Rule("failover.spares names a cluster of network.importClusters"),
+    ),
+    creation("a move without spares", "failover: {moveAfterSeconds: 900}", Rule("need spares")),
+    creation("a move back without spares", "failover: {moveBackAfterSeconds: 900, spares: []}", Rule("need spares")),
+    creation("a spare twice", "failover: {spares: [m4, m4]}", Schema("Duplicate value")),
+    creation("a hasty move", "failover: {spares: [m4], moveAfterSeconds: 59}", Schema("greater than or equal to 60")),
+    creation(
         "spread constraints",
         "placement: {spreadConstraints: [{spreadByField: region, minGroups: 2}]}",
         Rule("spreadConstraints is not supported"),
@@ -375,6 +396,11 @@ pub const CASES: &[Case] = &[
         Rule("a resource is cpu, memory"),
     ),
     creation("a reserved label", "template: {metadata: {labels: {mczk.io/cluster: x}}}", Rule("labels below mczk.io/")),
+    creation(
+        "the label that tells who manages",
+        "template: {metadata: {labels: {app.kubernetes.io/managed-by: Helm}}}",
+        Rule("the label app.kubernetes.io/managed-by of pods"),
+    ),
     creation("an annotation of pods", "template: {metadata: {annotations: {example.org/a: x}}}", Accepted),
     creation(
         "a reserved annotation",
