@@ -160,15 +160,23 @@ failover: {demoteAfterSeconds: 60, spares: [m4, m5], moveAfterSeconds: 900, move
     creation(
         "a spare that placement names",
         "placement: {clusterAffinity: {clusterNames: [m1, m2]}}\nfailover: {spares: [m4, m2]}",
-        Rule("a spare holds no voters of its own"),
+        Rule("failover.spares names a cluster of placement"),
     ),
     creation(
         "a spare without servers",
         "network: {mode: MCS, importClusters: [m4]}\nfailover: {spares: [m4]}",
         Rule("failover.spares names a cluster of network.importClusters"),
     ),
-    creation("a move without spares", "failover: {moveAfterSeconds: 900}", Rule("need spares")),
-    creation("a move back without spares", "failover: {moveBackAfterSeconds: 900, spares: []}", Rule("need spares")),
+    creation(
+        "a move without spares",
+        "failover: {moveAfterSeconds: 900}",
+        Rule("moveAfterSeconds and moveBackAfterSeconds need spares"),
+    ),
+    creation(
+        "a move back without spares",
+        "failover: {moveBackAfterSeconds: 900, spares: []}",
+        Rule("moveAfterSeconds and moveBackAfterSeconds need spares"),
+    ),
     creation("a spare twice", "failover: {spares: [m4, m4]}", Schema("Duplicate value")),
     creation("a hasty move", "failover: {spares: [m4], moveAfterSeconds: 59}", Schema("greater than or equal to 60")),
     creation(

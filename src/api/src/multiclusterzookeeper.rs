@@ -133,8 +133,8 @@ pub struct Failover {
     #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub spares: Vec<String>,
-    /// Seconds for which Karmada does not reach a cluster, and none of its voters follows, before its voters move to a spare.
-    /// Defaults to never: then only the annotation `mczk.io/failover` moves voters. A change restarts no server.
+    /// Seconds for which Karmada does not reach a cluster or sees no Ready node there, and none of its voters follows, before its
+    /// voters move to a spare. Defaults to never: then only the annotation `mczk.io/failover` moves voters. A change restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 86400))]
     pub move_after_seconds: Option<i32>,
@@ -381,10 +381,16 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 48))]
     pub moved_to: Option<String>,
+    /// Time at which the operator decided the place of the voters, while they are at a spare or on their way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_since: Option<Time>,
     /// Time since which Karmada has not reached the cluster, and none of its voters has followed. `failover.moveAfterSeconds`
     /// starts here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_since: Option<Time>,
+    /// Time since which the cluster has been Ready, while its voters are at a spare. `failover.moveBackAfterSeconds` starts here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_since: Option<Time>,
     /// What the cluster waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]

@@ -84,6 +84,8 @@ pub struct World {
     violations: Vec<(String, String)>,
     /// By cluster and namespace.
     conditions: BTreeMap<(String, String), Condition>,
+    /// Clusters without power: none of their servers answers or follows.
+    dark: BTreeSet<String>,
     addresses: u32,
 }
 
@@ -245,6 +247,19 @@ impl World {
         self.conditions.insert((cluster.to_owned(), namespace.to_owned()), condition);
     }
 
+    /// Cuts the power of a cluster, or returns it.
+    pub fn set_power(&mut self, cluster: &str, has_power: bool) {
+        if has_power {
+            self.dark.remove(cluster);
+        } else {
+            self.dark.insert(cluster.to_owned());
+        }
+        let incarnations: Vec<String> = self.ensembles.keys().cloned().collect();
+        for incarnation in &incarnations {
+            self.settle(incarnation);
+        }
+    }
+
     /// Records what must not happen in a namespace.
     pub fn violate(&mut self, namespace: &str, text: String) {
         self.violations.push((namespace.to_owned(), text));
@@ -294,7 +309,7 @@ impl World {
             server.id = server.id.or(listed).or_else(|| self.volumes.get(&pod.key).copied());
             if let Some(id) = server.id {
                 self.volumes.insert(pod.key.clone(), id);
-                if !is_suspended {
+                if !is_suspended && !self.dark.contains(&pod.key.cluster) {
                     ensemble.running.insert(id);
                 }
             }
@@ -307,8 +322,12 @@ impl World {
         ensemble.has_quorum() && server.id.is_some_and(|id| ensemble.running.contains(&id))
     }
 
-    /// The server with this address, or with this name in a server list.
+    /// The server with this address, or with this name in a server list, if its cluster has power.
     fn resolve(&self, host: &str) -> Option<&Server> {
+        self.find(host).filter(|server| !self.dark.contains(&server.pod.key.cluster))
+    }
+
+    fn find(&self, host: &str) -> Option<&Server> {
         if let Ok(address) = host.parse::<Ipv4Addr>() {
             return self.servers.values().find(|server| server.address == address);
         }

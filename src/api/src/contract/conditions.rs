@@ -359,8 +359,6 @@ reasons! {
         Do("Bring the cluster back. Then `mczk failover NAME --back CLUSTER`, or `failover.moveBackAfterSeconds`, moves its voters back. See docs/explanation/failover.md");
     /// Karmada does not reach a cluster, and none of its voters follows.
     ClusterLost, FailedOver = False; Do("Bring the cluster back. Otherwise its voters move when the message says so");
-    /// Voters should move to another cluster or back, but the message says what stands against it.
-    MoveWaits, FailedOver = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
     /// Voters have lost their votes because they did not follow for `failover.demoteAfterSeconds`.
     Demoted, FailedOver = True;
         Do("Bring the servers named back: they get their votes back by themselves. If they are lost for good, remove their cluster from `placement`. See docs/explanation/failover.md");
@@ -373,6 +371,8 @@ reasons! {
     NoSparesDeclared, FailoverReady = Unknown; None;
     /// Every spare holds the voters of a cluster.
     NoSpareLeft, FailoverReady = False; Do("Bring the clusters back whose voters are at spares, or declare another spare in `failover.spares`");
+    /// Voters should move to another cluster or back, and something stands against it.
+    MoveWaits, FailoverReady = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
     /// A spare could not hold voters now.
     SpareUnusable, FailoverReady = False; Do("Mend the spare as the message says, or remove it from `failover.spares`");
     /// The annotation `mczk.io/failover` cannot be read, names a cluster that has no voters here, or a place that is no spare.

@@ -10,7 +10,7 @@ use mczk_api::{
     MultiClusterZooKeeper, ZooKeeper,
     contract::{
         canonical_json::short_hash,
-        labels::{PLACEMENT_HASH, SELECTED_PLACEMENT},
+        labels::{FAILOVER, PLACEMENT_HASH, SELECTED_PLACEMENT},
     },
     karmada::policy::{OverridePolicy, PropagationPolicy},
     placement::Placement,
@@ -32,7 +32,8 @@ pub(super) struct ClusterSelection {
     /// The spare in the place of each cluster whose voters are not at home.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) moved: BTreeMap<String, String>,
-    /// A request of the annotation `mczk.io/failover` that is as old as the backup of a restored control plane: it does nothing.
+    /// A request of the annotation `mczk.io/failover` that is older than the operator's own objects, which were lost or restored: it
+    /// does nothing.
     #[serde(default, rename = "outdatedRequest", skip_serializing_if = "Option::is_none")]
     pub(super) outdated_request: Option<String>,
 }
@@ -102,10 +103,9 @@ impl ClusterSelection {
         !placement::duplicated(Some(&self.placement)) && !self.clusters().iter().all(has_voters)
     }
 
-    /// True if the selection is for this placement and number of voters.
+    /// True if the selection is for this placement and number of voters, and divides as [`divides`] says.
     #[must_use]
-    pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper) -> bool {
-        let divides = divides(object.spec.placement.as_ref(), &self.moved);
+    pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper, divides: bool) -> bool {
         self.hash == hash
             && self.divided == divides
             && self.voters().is_none_or(|voters| voters.values().sum::<i32>() == object.spec.replicas)
@@ -139,12 +139,10 @@ impl ClusterSelection {
             };
             // Another client may have edited the policy: only the clusters and the operator's weights count.
             let placement = policy.spec.placement.clone();
+            let request = Some(object.annotations().get(FAILOVER).cloned().unwrap_or_default());
             let stored =
-                Self { hash, placement, divided: true, survey, moved: BTreeMap::new(), outdated_request: None };
-            // The pairs of the status whose spares the policy still names.
-            let pairs = object.status.iter().flat_map(|status| &status.clusters);
-            let pairs = pairs.filter_map(|cluster| Some((cluster.name.clone(), cluster.moved_to.clone()?)));
-            let moved = pairs.filter(|(_, spare)| stored.clusters().contains(spare)).collect();
+                Self { hash, placement, divided: true, survey, moved: BTreeMap::new(), outdated_request: request };
+            let moved = stored.recovered_pairs(object);
             let divided = divides(declared, &moved);
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
@@ -152,6 +150,24 @@ impl ClusterSelection {
             let placement = placement::for_karmada(declared, &clusters, divided);
             Some(Self { placement, divided, moved, ..stored }).filter(is_valid)
         })
+    }
+
+    /// The pairs of the status whose spares the policy still names. For the others, each home that `placement` names and the policy
+    /// does not, in order.
+    fn recovered_pairs(&self, object: &MultiClusterZooKeeper) -> BTreeMap<String, String> {
+        let selected = self.clusters();
+        let in_status = object.status.iter().flat_map(|status| &status.clusters);
+        let in_status = in_status.filter_map(|cluster| Some((cluster.name.clone(), cluster.moved_to.clone()?)));
+        let mut pairs: BTreeMap<String, String> = in_status.filter(|(_, spare)| selected.contains(spare)).collect();
+        let declared = object.spec.failover.iter().flat_map(|failover| &failover.spares);
+        let unpaired: Vec<&String> =
+            declared.filter(|spare| selected.contains(spare) && !pairs.values().any(|used| used == *spare)).collect();
+        let affinity = object.spec.placement.iter().flat_map(|placement| &placement.cluster_affinity);
+        let homes = affinity.flat_map(|affinity| &affinity.cluster_names);
+        let away: Vec<String> =
+            homes.filter(|home| !selected.contains(home) && !pairs.contains_key(*home)).cloned().collect();
+        pairs.extend(away.into_iter().zip(unpaired.into_iter().cloned()));
+        pairs
     }
 
     /// The text that the OverridePolicy stores.

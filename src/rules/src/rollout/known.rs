@@ -395,6 +395,12 @@ impl Known<'_> {
         self.reported_list.as_ref().filter(|_| self.is_outdated).unwrap_or(&self.overrides.ensemble)
     }
 
+    /// The newest list, or the reported one if the operator has lost its own.
+    pub(in crate::rollout) fn list_or_reported(&self) -> &Ensemble {
+        let newest = self.newest_list();
+        Some(newest).filter(|list| !list.servers.is_empty()).or(self.reported_list.as_ref()).unwrap_or(newest)
+    }
+
     /// The incarnation in which the object waited before its user let it continue a former one. It never had a server.
     pub(in crate::rollout) fn before_adoption(&self) -> Option<String> {
         let uid = self.object.metadata.uid.as_deref().unwrap_or_default();

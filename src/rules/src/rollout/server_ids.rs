@@ -29,6 +29,15 @@ pub(crate) enum AllocationError {
     Unreported(String),
 }
 
+/// The clusters that may know ids.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// What they report.
+    pub(super) reports: &'a BTreeMap<String, ClusterReport>,
+    /// One that left without power, and that no report names until Karmada reaches it.
+    pub(super) left_behind: Option<&'a str>,
+}
+
 /// The servers of a schedule.
 ///
 /// Existing servers keep their ids. So does a server that `leaves` and still votes: another id at its place would make it leave
@@ -42,13 +51,14 @@ pub(super) fn allocate(
     voting: &BTreeSet<i32>,
     schedule: &[Scheduled],
     observers: &[Observers],
-    reports: &BTreeMap<String, ClusterReport>,
+    asked: Asked<'_>,
 ) -> Result<Vec<Server>, AllocationError> {
+    let reports = asked.reports;
     let current = &list.servers;
     let leaves = |server: &&Server| voting.contains(&server.id) && !broken!(ForgetLeaving);
     let known: Vec<&Server> = current.iter().chain(list.leaving.iter().filter(leaves)).collect();
     let without_volume = ids_without_volume(&known, reports);
-    let mut ids = Ids::new(naming, current, list.highest_id.unwrap_or(0), reports);
+    let mut ids = Ids::new(naming, current, list.highest_id.unwrap_or(0), asked);
     let mut servers = Vec::new();
     for (cluster, role, ordinal) in places(schedule, observers) {
         let is_intact = |s: &&&Server| {
@@ -96,26 +106,21 @@ fn ids_without_volume(known: &[&Server], reports: &BTreeMap<String, ClusterRepor
 struct Ids<'a> {
     taken: BTreeSet<i32>,
     highest: i32,
-    reports: &'a BTreeMap<String, ClusterReport>,
+    asked: Asked<'a>,
 }
 
 impl<'a> Ids<'a> {
-    fn new(
-        naming: Naming<'_>,
-        current: &[Server],
-        highest_used: i32,
-        reports: &'a BTreeMap<String, ClusterReport>,
-    ) -> Self {
+    fn new(naming: Naming<'_>, current: &[Server], highest_used: i32, asked: Asked<'a>) -> Self {
         if broken!(ReuseIds) {
-            return Self { taken: BTreeSet::new(), highest: 0, reports };
+            return Self { taken: BTreeSet::new(), highest: 0, asked };
         }
-        let statuses = reports.values().filter_map(|report| report.status.as_ref());
+        let statuses = asked.reports.values().filter_map(|report| report.status.as_ref());
         let reported = statuses
             .filter(|status| status.may_be_of(naming.incarnation))
             .flat_map(|s| s.voting_members.iter().copied().chain(s.servers.iter().map(|server| server.id)));
         let taken: BTreeSet<i32> = current.iter().map(|server| server.id).chain(reported).collect();
         let highest = highest_used.max(taken.last().copied().unwrap_or(0));
-        Self { taken, highest, reports }
+        Self { taken, highest, asked }
     }
 
     fn next(&mut self) -> Result<i32, AllocationError> {
@@ -124,8 +129,10 @@ impl<'a> Ids<'a> {
             self.taken.insert(self.highest);
             return Ok(self.highest);
         }
-        if let Some(unreported) = self.reports.values().find(|report| !report.fresh()) {
-            return Err(AllocationError::Unreported(unreported.cluster.clone()));
+        let unreported =
+            self.asked.reports.values().find(|report| !report.fresh()).map(|report| report.cluster.as_str());
+        if let Some(unreported) = unreported.or(self.asked.left_behind) {
+            return Err(AllocationError::Unreported(unreported.to_owned()));
         }
         let id = (1..=MAX_ID).find(|id| !self.taken.contains(id)).ok_or(AllocationError::NoFreeId)?;
         self.taken.insert(id);
@@ -157,7 +164,7 @@ mod tests {
         reports: &BTreeMap<String, ClusterReport>,
     ) -> Result<Vec<Server>, AllocationError> {
         let list = Ensemble { servers: current.to_vec(), highest_id: Some(highest), ..Ensemble::default() };
-        allocate(NAMING, &list, &BTreeSet::new(), &scheduled(schedule), &[], reports)
+        allocate(NAMING, &list, &BTreeSet::new(), &scheduled(schedule), &[], Asked { reports, left_behind: None })
     }
 
     fn scheduled(schedule: &[(&str, i32)]) -> Vec<Scheduled> {
@@ -206,6 +213,10 @@ mod tests {
         let unreported = BTreeMap::from([report("a", false, json!({}))]);
         let error = AllocationError::Unreported("a".to_owned());
         assert_eq!(servers(&[], MAX_ID, &[("a", 1)], &unreported), Err(error));
+        let asked = Asked { reports: &reported, left_behind: Some("b") };
+        let list = Ensemble { highest_id: Some(MAX_ID), ..Ensemble::default() };
+        let without_power = allocate(NAMING, &list, &BTreeSet::new(), &scheduled(&[("a", 1)]), &[], asked);
+        assert_eq!(without_power, Err(AllocationError::Unreported("b".to_owned())));
     }
 
     /// Server 3 in cluster c leaves for server 4 in cluster d, and the placement changes back.
@@ -226,7 +237,8 @@ mod tests {
             Ensemble { servers: moved, leaving: vec![all[2].clone()], highest_id: Some(4), ..Ensemble::default() };
         let reports = BTreeMap::from([report("c", true, json!({ "servers": [{ "id": 3, "lost": lost }] }))]);
         let back = scheduled(&[("a", 1), ("b", 1), ("c", 1)]);
-        let back = allocate(NAMING, &list, &voting.iter().copied().collect(), &back, &[], &reports).unwrap();
+        let asked = Asked { reports: &reports, left_behind: None };
+        let back = allocate(NAMING, &list, &voting.iter().copied().collect(), &back, &[], asked).unwrap();
         assert_eq!(ids(&back), [1, 2, expected]);
         assert_eq!(back[2].host, all[2].host);
     }

@@ -122,7 +122,7 @@ pub(super) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> O
 }
 
 /// Seconds after which a record that does not move is stuck.
-fn deadline(rollout: &Rollout) -> i64 {
+pub(super) fn deadline(rollout: &Rollout) -> i64 {
     i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
 }
 

@@ -129,8 +129,8 @@ fn a_move_waits_and_says_why(#[case] edit: Edit, #[case] why: &str) {
     edit(&mut scene);
     scene.request(Some("m1=m4"));
     scene.tick();
-    assert_eq!(scene.world.condition("FailedOver"), "False MoveWaits");
-    let message = scene.world.message("FailedOver");
+    assert_eq!(scene.world.condition("FailoverReady"), "False MoveWaits");
+    let message = scene.world.message("FailoverReady");
     assert!(message.contains(why), "{message}");
     assert_eq!(scene.moved(), "");
 }
@@ -282,28 +282,169 @@ fn a_lost_spare_gives_way_to_the_next(#[case] passes: usize) {
     assert_eq!((scene.moved(), scene.seats()), ("m2=m4".to_owned(), "m1 3, m4 2".to_owned()));
 }
 
+/// Two homes with 3 and 2 voters, and two spares. Voters of m2 move after 100 s.
+fn two_spares() -> Scene {
+    Scene::of(&json!({
+        "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2"] } },
+        "failover": { "spares": ["m3", "m4"], "moveAfterSeconds": 100 },
+        "rollout": { "progressDeadlineSeconds": 60 },
+    }))
+}
+
+/// A spare that is Ready, and of no use.
+#[rstest]
+#[case::its_servers_never_start(|scene: &mut Scene| scene.stalled.extend(["m3"]))]
+#[case::karmada_gives_it_nothing(|scene: &mut Scene| scene.refused.extend(["m3"]))]
+fn a_spare_of_no_use_gives_way_to_the_next(#[case] edit: Edit) {
+    let mut scene = two_spares();
+    edit(&mut scene);
+    scene.lose("m2");
+    let mut places = vec![String::new()];
+    for _ in 0..120 {
+        scene.tick();
+        if places.last() != Some(&scene.moved()) {
+            places.push(scene.moved());
+        }
+    }
+    assert_eq!(places, ["", "m2=m3", "m2=m4"]);
+    assert_eq!(scene.seats(), "m1 3, m4 2");
+}
+
+/// A spare was selected before it was one, and has no voters.
+#[test]
+fn a_selected_cluster_without_voters_becomes_a_spare() {
+    let mut scene = Scene::of(&json!({ "replicas": 3, "placement": null, "failover": null }));
+    assert_eq!(scene.seats(), "m1 1, m2 1, m3 1");
+    let before = scene.listed();
+    scene.world.edit("/failover", &spares());
+    scene.settle();
+    assert_eq!(scene.listed(), before);
+    scene.request(Some("m1=m4"));
+    scene.settle();
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m2 1, m3 1, m4 1", "m1=m4"));
+}
+
+#[test]
+fn a_place_that_gets_no_voters_any_more_holds_nothing_up() {
+    let mut scene = Scene::of(&json!({ "replicas": 3 }));
+    scene.request(Some("m3=m4"));
+    scene.settle();
+    scene.request(None);
+    scene.world.edit("/replicas", &json!(2));
+    scene.settle();
+    assert_eq!(scene.listed().len(), 2);
+}
+
+/// The voters of a lost cluster follow again, or the user takes the permission back, before the list names the spare.
+#[rstest]
+#[case::they_follow_unseen(|scene: &mut Scene| scene.return_unseen("m1"), "")]
+#[case::no_time_is_declared_any_more(|scene: &mut Scene| scene.world.edit("/failover", &spares()), "")]
+#[case::paused(pause, "m1=m4")]
+#[case::paused_and_back(|scene: &mut Scene| {
+    pause(scene);
+    scene.restore("m1");
+}, "")]
+#[case::held_at_home(|scene: &mut Scene| scene.request(Some("m1=m1")), "")]
+fn nothing_moves_after_a_decision(#[case] edit: Edit, #[case] moved: &str) {
+    let mut scene = Scene::new(&automatic());
+    scene.lose("m1");
+    until_moved(&mut scene).unwrap();
+    scene.ticks(2);
+    edit(&mut scene);
+    scene.ticks(15);
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m1 2, m2 2, m3 1", moved));
+}
+
+/// A spare with voters is lost, and returns before the list names the home again.
+#[test]
+fn a_way_home_from_a_lost_spare_is_called_off() {
+    let mut scene = two_spares();
+    scene.lose("m2");
+    until_moved(&mut scene).unwrap();
+    scene.ticks(15);
+    scene.restore("m2");
+    scene.ticks(5);
+    scene.lose("m3");
+    for _ in 0..30 {
+        scene.tick();
+        if scene.moved().is_empty() {
+            break;
+        }
+    }
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m1 3, m3 2", ""));
+    assert_eq!(scene.world.message("FailedOver"), "The voters of m2 move home from m3");
+    scene.ticks(2);
+    scene.restore("m3");
+    scene.ticks(15);
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m1 3, m3 2", "m2=m3"));
+}
+
+/// The home holds most voters, and reports nothing any more once the schedule names the spare.
+#[test]
+fn a_request_for_a_spare_of_no_use_can_be_taken_back() {
+    let mut scene = two_spares();
+    scene.stalled.insert("m3");
+    scene.request(Some("m1=m3"));
+    scene.ticks(30);
+    assert_eq!(scene.moved(), "m1=m3");
+    scene.request(Some("m1=m1"));
+    scene.settle();
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m1 3, m2 2", ""));
+}
+
+/// The voters are in m3 while one place after another is requested for them.
+#[test]
+fn a_request_that_changes_before_the_list_keeps_the_numbers() {
+    let weight = |name: &str, weight: i32| json!({ "targetCluster": { "clusterNames": [name] }, "weight": weight });
+    let weights = json!({ "staticWeightList": [weight("m1", 4), weight("m2", 1)] });
+    let scheduling = json!({ "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted", "weightPreference": weights });
+    let placement = json!({ "clusterAffinity": { "clusterNames": ["m1", "m2"] }, "replicaScheduling": scheduling });
+    let mut scene = Scene::of(&json!({ "placement": placement, "failover": { "spares": ["m3", "m4"] } }));
+    scene.request(Some("m1=m3"));
+    scene.settle();
+    assert_eq!(scene.seats(), "m2 1, m3 4");
+    scene.request(Some("m1=m4"));
+    scene.tick();
+    scene.request(Some("m1=m1"));
+    for _ in 0..20 {
+        scene.tick();
+        assert_eq!(scene.listed().iter().filter(|(_, cluster)| cluster == "m2").count(), 1);
+    }
+    assert_eq!(scene.seats(), "m1 4, m2 1");
+}
+
+#[test]
+fn two_homes_get_no_spare_together() {
+    let mut scene = Scene::new(&spares());
+    scene.request(Some("m1=m4,m2=m4"));
+    scene.ticks(2);
+    assert!(scene.world.message("FailoverReady").contains("m2 to m4: "), "{}", scene.world.message("FailoverReady"));
+    scene.settle();
+    assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
 /// F8: policies and status are lost, one or both.
 #[rstest]
-#[case::overrides(true, false)]
-#[case::policy(false, true)]
-#[case::both(true, true)]
-fn the_pairs_outlive_lost_policies(#[case] overrides: bool, #[case] policy: bool) {
+#[case::overrides(true, false, false)]
+#[case::policy(false, true, false)]
+#[case::both(true, true, false)]
+#[case::overrides_and_status(true, false, true)]
+fn the_pairs_outlive_lost_policies(#[case] overrides: bool, #[case] policy: bool, #[case] status: bool) {
     let mut scene = Scene::new(&spares());
     scene.request(Some("m1=m4"));
     scene.settle();
     scene.request(None);
+    if status {
+        scene.world.observed.object.status = None;
+    }
     if overrides {
         scene.world.observed.overrides = None;
     }
     if policy {
         scene.world.observed.policy = None;
     }
-    let mut broken = scene.clone();
     scene.settle();
     assert_eq!((scene.seats(), scene.moved()), ("m2 2, m3 1, m4 2".to_owned(), "m1=m4".to_owned()));
-    let _active = Mutation::ForgetMoved.activate();
-    broken.ticks(12);
-    assert_ne!(broken.moved(), "m1=m4");
 }
 
 /// F9: a changed placement wins. Naming the spare instead of the home moves no voter.
@@ -330,9 +471,10 @@ fn a_changed_placement_wins(#[case] names: &[&str], #[case] seats: &str, #[case]
 
 /// A request that was carried out and taken back does nothing again after a restore, until it is changed.
 #[rstest]
-#[case::as_it_is(None)]
-#[case::broken(Some(Mutation::RepeatRequest))]
-fn a_restored_request_does_nothing(#[case] broken: Option<Mutation>) {
+#[case::as_it_is(None, false)]
+#[case::the_operator_dies_after_its_status(None, true)]
+#[case::broken(Some(Mutation::RepeatRequest), false)]
+fn a_restored_request_does_nothing(#[case] broken: Option<Mutation>, #[case] dies: bool) {
     let mut scene = Scene::new(&spares());
     scene.request(Some("m1=m4"));
     let mut backup = scene.clone();
@@ -345,6 +487,11 @@ fn a_restored_request_does_nothing(#[case] broken: Option<Mutation>) {
     backup.world.observed.clusters = live.clusters;
     scene.world.observed = backup.world.observed;
     let _active = broken.map(Mutation::activate);
+    if dies {
+        let overrides = scene.world.observed.overrides.clone();
+        scene.tick();
+        scene.world.observed.overrides = overrides;
+    }
     scene.settle();
     assert_eq!(scene.moved().is_empty(), broken.is_none(), "{}", scene.moved());
     if broken.is_none() {
@@ -369,4 +516,14 @@ fn observers_of_a_home_rest_while_its_voters_are_away() {
     scene.settle();
     assert_eq!(observers(&scene), ["m4"]);
     assert_eq!(scene.world.condition("Ready"), "True Serving");
+}
+
+/// A changed placement is no move: nothing calls it off.
+#[test]
+fn a_home_that_becomes_a_spare_gives_its_voters_away() {
+    let mut scene = Scene::new(&json!({}));
+    scene.world.edit("/failover", &json!({ "spares": ["m1"], "moveAfterSeconds": 100 }));
+    scene.world.edit("/placement", &json!({ "clusterAffinity": { "clusterNames": ["m2", "m3", "m4"] } }));
+    scene.settle();
+    assert_eq!((scene.seats().as_str(), scene.moved().as_str()), ("m2 2, m3 1, m4 2", ""));
 }

@@ -1,6 +1,6 @@
 //! A world with a spare: Karmada divides by the weights of the policy, and clusters lose power and return.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use mczk_api::{contract::labels::FAILOVER, zookeeper::Role};
@@ -19,6 +19,19 @@ pub(crate) struct Scene {
     pub(crate) dark: BTreeSet<&'static str>,
     /// Clusters that Karmada does not reach, although their servers run.
     pub(crate) unseen: BTreeSet<&'static str>,
+    /// Clusters whose servers never start, because no agent runs there.
+    pub(crate) stalled: BTreeSet<&'static str>,
+    /// The servers that ran in clusters that have lost power.
+    stopped: BTreeMap<(String, i32), i32>,
+    /// Clusters that Karmada gives no voters, although they are Ready.
+    pub(crate) refused: BTreeSet<&'static str>,
+}
+
+/// Takes out the servers of a cluster.
+fn take(servers: &mut BTreeMap<(String, i32), i32>, name: &str) -> BTreeMap<(String, i32), i32> {
+    let (of_cluster, others) = std::mem::take(servers).into_iter().partition(|((cluster, _), _)| cluster == name);
+    *servers = others;
+    of_cluster
 }
 
 impl Scene {
@@ -36,7 +49,14 @@ impl Scene {
         for (key, value) in more.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        let mut scene = Self { world: World::declared(&spec), dark: BTreeSet::new(), unseen: BTreeSet::new() };
+        let mut scene = Self {
+            world: World::declared(&spec),
+            dark: BTreeSet::new(),
+            unseen: BTreeSet::new(),
+            stalled: BTreeSet::new(),
+            stopped: BTreeMap::new(),
+            refused: BTreeSet::new(),
+        };
         for name in CLUSTERS {
             scene.set_ready(name, true, at(-100_000));
         }
@@ -56,15 +76,29 @@ impl Scene {
 
     pub(crate) fn lose(&mut self, name: &'static str) {
         self.dark.insert(name);
-        self.world.running.retain(|(cluster, _), _| cluster != name);
+        self.stopped.extend(take(&mut self.world.running, name));
         self.set_ready(name, false, self.world.now);
+    }
+
+    /// True if Karmada does not reach a cluster.
+    pub(crate) fn some_are_away(&self) -> bool {
+        !self.dark.is_empty() || !self.unseen.is_empty()
     }
 
     /// Power, and with it Karmada's sight, return.
     pub(crate) fn restore(&mut self, name: &'static str) {
-        self.dark.remove(name);
+        self.return_unseen(name);
         self.unseen.remove(name);
         self.set_ready(name, true, self.world.now);
+    }
+
+    /// Power returns, and with it servers that have a vote. Karmada's sight does not.
+    pub(crate) fn return_unseen(&mut self, name: &'static str) {
+        self.dark.remove(name);
+        self.unseen.insert(name);
+        let voters = self.world.voters.clone();
+        let returning = take(&mut self.stopped, name).into_iter();
+        self.world.running.extend(returning.filter(|(_, id)| voters.contains(id)));
     }
 
     /// Karmada alone loses sight of a cluster.
@@ -110,8 +144,9 @@ impl Scene {
         }
         let is_ready = |name: &str| world.observed.clusters.iter().any(|c| c.name() == name && c.ready());
         let was_placed = |name: &str| world.placed.iter().any(|(placed, _)| placed == name);
-        let (reached, missing): (Vec<_>, Vec<_>) =
-            wanted.into_iter().partition(|(name, _)| is_ready(name) || was_placed(name));
+        let (reached, missing): (Vec<_>, Vec<_>) = wanted
+            .into_iter()
+            .partition(|(name, _)| (is_ready(name) || was_placed(name)) && !self.refused.contains(name.as_str()));
         let mut placed = reached;
         if let Some(first) = placed.first_mut() {
             first.1 += missing.iter().map(|(_, count)| count).sum::<i32>();
@@ -123,7 +158,7 @@ impl Scene {
     /// Agents act and report. Those of the leader's cluster name the voters that do not follow.
     pub(crate) fn act(&mut self) {
         let world = &mut self.world;
-        world.stopped_agents = self.dark.iter().map(|name| (*name).to_owned()).collect();
+        world.stopped_agents = self.dark.union(&self.stalled).map(|name| (*name).to_owned()).collect();
         // Servers of a cluster that has left end once a quorum serves without them.
         let running: BTreeSet<i32> = world.running.values().copied().collect();
         world.leader = world.voters.iter().rev().find(|id| running.contains(id)).copied();
@@ -171,7 +206,7 @@ impl Scene {
 
     /// The listed voters of each cluster.
     pub(crate) fn seats(&self) -> String {
-        let mut seats = std::collections::BTreeMap::<String, usize>::new();
+        let mut seats = BTreeMap::<String, usize>::new();
         for (_, cluster) in self.listed() {
             *seats.entry(cluster).or_default() += 1;
         }

@@ -27,6 +27,9 @@ enum Event {
     Pause(bool),
     LoseOverrides,
     LosePolicy,
+    LosePolicies,
+    ReturnUnseen(usize),
+    Stall(usize),
     Backup,
     RestoreControlPlane,
     Wait(usize),
@@ -42,6 +45,9 @@ fn walks() -> impl Strategy<Value = (bool, Vec<Event>)> {
         1 => any::<bool>().prop_map(Event::Pause),
         1 => Just(Event::LoseOverrides),
         1 => Just(Event::LosePolicy),
+        1 => Just(Event::LosePolicies),
+        1 => (0..4usize).prop_map(Event::ReturnUnseen),
+        1 => (2..4usize).prop_map(Event::Stall),
         1 => Just(Event::Backup),
         1 => Just(Event::RestoreControlPlane),
         8 => (1..20usize).prop_map(Event::Wait),
@@ -52,7 +58,8 @@ fn walks() -> impl Strategy<Value = (bool, Vec<Event>)> {
 /// A walk through a world, with what must stay as it was.
 struct Walk {
     scene: Scene,
-    backup: Option<Scene>,
+    /// The control plane, and whether the request did nothing then.
+    backup: Option<(Scene, bool)>,
     requested: BTreeMap<String, String>,
     paused: bool,
     /// The cluster of each id that was ever listed.
@@ -116,9 +123,21 @@ impl Walk {
                 self.paused = *paused;
                 self.scene.world.edit("/rollout", &json!({ "paused": paused }));
             }
-            Event::LoseOverrides => self.scene.world.observed.overrides = None,
+            // By declared weights Karmada itself divides again, and leaves out what is not Ready: the schedule stands.
+            Event::LoseOverrides | Event::LosePolicy | Event::LosePolicies
+                if self.counts == [1, 4] && self.scene.some_are_away() => {}
+            Event::LoseOverrides => {
+                self.scene.world.observed.overrides = None;
+                self.forget()?;
+            }
+            Event::LosePolicies => {
+                (self.scene.world.observed.overrides, self.scene.world.observed.policy) = (None, None);
+                self.forget()?;
+            }
+            Event::ReturnUnseen(of) => self.scene.return_unseen(ALL[*of]),
+            Event::Stall(of) => self.scene.stalled.extend([ALL[*of]]),
             Event::LosePolicy => self.scene.world.observed.policy = None,
-            Event::Backup => self.backup = Some(self.scene.clone()),
+            Event::Backup => self.backup = Some((self.scene.clone(), self.is_outdated)),
             Event::RestoreControlPlane => self.restore(),
             Event::Wait(ticks) => {
                 for _ in 0..*ticks {
@@ -129,9 +148,15 @@ impl Walk {
         Ok(())
     }
 
+    /// The operator's own objects are gone, and with them what it has carried out.
+    fn forget(&mut self) -> Result<(), String> {
+        self.is_outdated |= !self.requested.is_empty();
+        self.tick()
+    }
+
     /// The objects of the backup, while member clusters have what they have.
     fn restore(&mut self) {
-        let Some(backup) = self.backup.clone() else { return };
+        let Some((backup, was_outdated)) = self.backup.clone() else { return };
         // Agents report only where the restored objects bring them, as far as this world goes.
         let stay = |cluster: &String| HOMES.contains(&cluster.as_str());
         if !self.scene.world.accepted.servers.iter().any(|server| stay(&server.cluster)) {
@@ -144,7 +169,7 @@ impl Walk {
         let annotation = live.object.metadata.annotations.clone().unwrap_or_default();
         self.requested = annotation.get("mczk.io/failover").map(|text| pairs(text)).unwrap_or_default();
         self.paused = live.object.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused == Some(true));
-        self.is_outdated = self.recovers();
+        self.is_outdated = was_outdated || self.recovers();
         self.scene.schedule();
     }
 
@@ -209,7 +234,8 @@ impl Walk {
         }
         let home = changed[0];
         let to = place(after, home);
-        if self.paused && self.scene.world.overrides().ensemble.phase == EnsemblePhase::Running {
+        let calls_off = listed.iter().any(|(_, cluster)| *cluster == to);
+        if self.paused && !calls_off && self.scene.world.overrides().ensemble.phase == EnsemblePhase::Running {
             return Err(format!("{home} gets place {to} although the rollout is paused"));
         }
         match self.requested.get(home).filter(|_| !self.is_outdated) {
@@ -245,6 +271,7 @@ impl Walk {
     fn end(&mut self) -> Result<(), String> {
         self.paused = false;
         self.scene.world.edit("/rollout", &json!({}));
+        self.scene.stalled.clear();
         for cluster in ALL {
             self.scene.restore(cluster);
         }

@@ -54,7 +54,7 @@ fn bases() -> [Value; 2] {
         },
         "template": pod_template(),
         "tls": { "quorum": true, "client": { "mode": "Optional", "secretName": "client-tls", "certificates": "Optional" } },
-        "failover": { "demoteAfterSeconds": 300 },
+        "failover": { "demoteAfterSeconds": 300, "spares": ["m4"], "moveAfterSeconds": 900, "moveBackAfterSeconds": 900 },
         "rollout": {
             "order": "Listed", "clusters": ["m3", "m2", "m1"], "holdSeconds": 30, "progressDeadlineSeconds": 300,
             "onFailure": "Pause", "paused": false

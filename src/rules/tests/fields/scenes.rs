@@ -1,6 +1,8 @@
 //! Moments of an ensemble at which a changed field may make a difference.
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mczk_api::{contract::labels::FAILOVER, zookeeper::Role};
+use serde_json::{Value, json};
 
 use crate::world::{World, at};
 
@@ -30,6 +32,7 @@ pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     scenes.push(late);
     let done = World::done(spec);
     scenes.push(done.clone());
+    scenes.extend(failovers(&done));
     // Some records later.
     let mut later = done;
     for image in ["a", "b", "c"] {
@@ -68,4 +71,38 @@ fn step(world: &mut World) {
     world.pass();
     world.run_agents();
     world.wait(40);
+}
+
+/// A cluster is lost, and a cluster whose voters are at the spare is Ready again.
+fn failovers(done: &World) -> [World; 2] {
+    let mut lost = done.clone();
+    lost.unreachable(&["m1"]);
+    let listed = lost.overrides().ensemble.servers;
+    let voters = |cluster: &str| -> Vec<i32> {
+        let own = listed.iter().filter(|server| server.cluster == cluster && server.role == Role::Voter);
+        own.map(|server| server.id).collect()
+    };
+    for name in ["m2", "m3"] {
+        let leader = voters("m3").first().copied();
+        let status = lost.report(name);
+        status["missingVoters"] = json!(voters("m1"));
+        status["leader"] = json!(leader);
+    }
+    let mut moved = done.clone();
+    for cluster in &mut moved.observed.clusters {
+        cluster.status.conditions[0].last_transition_time = Some(Time(at(0)));
+    }
+    let request = [(FAILOVER.to_owned(), "m1=m4".to_owned())];
+    moved.observed.object.metadata.annotations.get_or_insert_default().extend(request);
+    for _ in 0..20 {
+        step(&mut moved);
+        let placed = moved.weights();
+        let placed: Vec<(&str, i32)> = placed.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        if !placed.is_empty() && moved.placed.len() != placed.len() || placed.iter().any(|(name, _)| *name == "m4") {
+            moved.place(&placed);
+        }
+    }
+    moved.observed.object.metadata.annotations.get_or_insert_default().remove(FAILOVER);
+    step(&mut moved);
+    [lost, moved]
 }

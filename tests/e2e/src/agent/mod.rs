@@ -99,6 +99,18 @@ impl Agents {
         lock(&self.running).insert(cluster.to_owned(), agent);
     }
 
+    /// Cuts the power of a cluster: its agent ends, and its servers neither answer nor follow. Its API server is the caller's.
+    pub fn cut_power(&self, cluster: &str) {
+        self.kill(cluster);
+        self.simulator.change(|world| world.set_power(cluster, false));
+    }
+
+    /// Returns the power of a cluster, with a client of its API server.
+    pub fn return_power(&self, cluster: &str, client: Client) {
+        self.simulator.change(|world| world.set_power(cluster, true));
+        self.restart(cluster, client);
+    }
+
     /// The servers of a namespace in a cluster report this condition from now on.
     pub fn set_condition(&self, cluster: &str, namespace: &str, condition: Condition) {
         self.simulator.change(|world| world.set_condition(cluster, namespace, condition));

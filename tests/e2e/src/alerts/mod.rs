@@ -167,7 +167,7 @@ pub const FAULTS: &[Fault] = &[
         request_unknown_spare,
         delete_waiting,
         ["MczkFailoverNotReady", "MczkMoveWaits"],
-        "an ensemble shall move to a spare that has not joined; it is deleted"
+        "two ensembles have a spare that has not joined, and one shall move there; they are deleted"
     ),
     fault!(
         "voters-moved",

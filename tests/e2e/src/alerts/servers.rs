@@ -115,7 +115,7 @@ impl Stage<'_> {
     }
 
     /// An ensemble of m1 and m2, with voters that shall be elsewhere.
-    async fn create_with_spare(&self, name: &str, spare: &str, places: &str) -> Result<()> {
+    async fn create_with_spare(&self, name: &str, spare: &str, places: Option<&str>) -> Result<()> {
         let more = json!({
             "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2"] } }, "failover": { "spares": [spare] },
         });
@@ -126,15 +126,17 @@ impl Stage<'_> {
     }
 
     pub(super) async fn request_unknown_spare(&mut self) -> Result<()> {
-        self.create_with_spare("waits", "m9", "m2=m9").await
+        self.create_with_spare("waits", "m9", Some("m2=m9")).await?;
+        self.create_with_spare("unready", "m9", None).await
     }
 
     pub(super) async fn delete_waiting(&mut self) -> Result<()> {
-        self.scene()?.delete("waits").await
+        self.scene()?.delete("waits").await?;
+        self.scene()?.delete("unready").await
     }
 
     pub(super) async fn move_voters(&mut self) -> Result<()> {
-        self.create_with_spare("moved", "m3", "m1=m3").await
+        self.create_with_spare("moved", "m3", Some("m1=m3")).await
     }
 
     pub(super) async fn delete_moved(&mut self) -> Result<()> {

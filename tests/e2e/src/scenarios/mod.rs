@@ -9,6 +9,7 @@ mod deployments;
 mod divisions;
 mod elections;
 mod evictions;
+mod failovers;
 mod faults;
 mod growth;
 mod leaders;
@@ -50,11 +51,11 @@ pub enum Place {
     Alone,
 }
 
-/// The longest time of a scenario, with the time of rest, of more elections and of more leaders. Beside all other tests one takes
+/// The longest time of a scenario, with the time of rest, and of more elections, leaders and ensembles. Beside all other tests one takes
 /// up to four times as long as alone, and a wait has a limit of its own.
 #[must_use]
 pub fn limit() -> Duration {
-    Duration::from_secs(900) + rest::rest() + elections::time() + leaders::time()
+    Duration::from_secs(900) + rest::rest() + elections::time() + leaders::time() + failovers::time()
 }
 
 macro_rules! scenario {
@@ -91,6 +92,7 @@ pub const SEARCHED: &[&str] = &[
     "unsupported",
     "no_writes",
     "adopted_elsewhere",
+    "moved_when_lost",
 ];
 
 /// All scenarios, in the order in which they run.
@@ -127,6 +129,11 @@ pub const ALL: &[Scenario] = &[
         Beside,
         changes::cluster_leaves,
         "a cluster leaves the placement after its servers left the ensemble, and returns"
+    ),
+    scenario!(
+        Beside,
+        failovers::moved_by_command,
+        "voters move to a spare and home again by command, and a rehearsal does both"
     ),
     scenario!(Beside, changes::imported, "a cluster without servers imports the ensemble's Service, and no longer"),
     scenario!(Beside, changes::one_cluster_differs, "an override of one cluster affects no other"),
@@ -237,6 +244,11 @@ pub const ALL: &[Scenario] = &[
         Alone,
         faults::cluster_lost,
         "a cluster that is down is named, and is the last of the order, or left out; its voters go to no other cluster"
+    ),
+    scenario!(
+        Alone,
+        failovers::moved_when_lost,
+        "a cluster loses power: its voter moves to the spare by itself, its server ends when it returns, and the voter goes home"
     ),
     scenario!(Alone, rest::no_writes, "at rest an operator starts, and writes nothing for 60 s, or E2E_REST_SECONDS"),
     scenario!(

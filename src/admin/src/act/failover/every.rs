@@ -7,6 +7,7 @@ use kube::{Client, ResourceExt, api::DynamicObject};
 
 use super::{
     decide::{MoveDecision, Wish},
+    preview::FailoverPreview,
     progress::VoterGoal,
     request::{CheckedRequest, check},
     wait::until_there,
@@ -17,7 +18,7 @@ use crate::terminal::{
     output::{Exit, print},
     scope::status_of,
 };
-use mczk_api::contract::labels::FAILOVER;
+use mczk_api::{contract::labels::FAILOVER, multiclusterzookeeper::ClusterStatus};
 use mczk_reading::read_only;
 
 /// An ensemble that a request concerns.
@@ -94,12 +95,13 @@ impl ConcernedEnsemble {
 
 /// What the request does, or what stands against it.
 fn effect(request: &MoveDecision) -> String {
-    let preview = request.preview.as_ref().ok().filter(|_| request.waits());
-    match preview.and_then(|preview| preview.conditions.first()) {
-        Some(first) => format!("waits. {}", first.message),
-        None if !request.changes() => "requested already".to_owned(),
-        None if request.place.is_some() => "moves".to_owned(),
-        None => "removes the request".to_owned(),
+    let against = |preview: &FailoverPreview| preview.against().map(|first| format!("waits. {}", first.message));
+    match &request.preview {
+        _ if request.place.is_none() => "removes the request".to_owned(),
+        Ok(preview) if request.waits() => against(preview).unwrap_or_else(|| "waits".to_owned()),
+        _ if !request.changes() => "requested already".to_owned(),
+        Ok(_) => "moves".to_owned(),
+        Err(why) => format!("unknown: {why}"),
     }
 }
 
@@ -150,7 +152,12 @@ fn is_concerned(object: &DynamicObject, wish: &Wish) -> bool {
     };
     match wish {
         Wish::From { cluster: left, .. } => cluster(left).is_some_and(|cluster| !cluster.voters.is_empty()),
-        Wish::Back(home) => is_named(home) || cluster(home).is_some_and(|cluster| cluster.moved_to.is_some()),
+        Wish::Back(home) => {
+            let holds = |cluster: &ClusterStatus| cluster.moved_to.as_ref() == Some(home);
+            is_named(home)
+                || cluster(home).is_some_and(|cluster| cluster.moved_to.is_some())
+                || status.clusters.iter().any(holds)
+        }
         Wish::Release(home) => is_named(home),
     }
 }

@@ -38,7 +38,12 @@ impl VoterHomes {
         let is_home = |name: &&str| !used.contains(name) && !spares.iter().any(|spare| spare == name);
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
         let names = names.chain(placed.iter().map(String::as_str)).chain(requested.homes()).filter(is_home);
-        let homes = names.map(|name| (name.to_owned(), HomeVoters::of(name, clusters))).collect();
+        // A spare that is nobody's place any more has the voters of a home that gets another one.
+        let is_left = |cluster: &&ClusterStatus| {
+            !cluster.voters.is_empty() && spares.contains(&cluster.name) && !used.contains(cluster.name.as_str())
+        };
+        let left = clusters.iter().find(is_left).map(|cluster| cluster.name.as_str());
+        let homes = names.map(|name| (name.to_owned(), HomeVoters::of(name, clusters, left))).collect();
         Self { homes, spares }
     }
 
@@ -52,7 +57,7 @@ impl VoterHomes {
     /// # Errors
     /// If the cluster is neither.
     pub(super) fn meant_by(&self, cluster: &str) -> Result<&str, String> {
-        let at = |home: &HomeVoters| home.place == cluster;
+        let at = |home: &HomeVoters| home.place == cluster || home.seat == cluster;
         let known = self.homes.get_key_value(cluster).or_else(|| self.homes.iter().find(|(_, home)| at(home)));
         known.map(|(home, _)| home.as_str()).ok_or_else(|| {
             let homes = if self.homes.is_empty() { "none".to_owned() } else { self.names().join(", ") };
@@ -87,11 +92,12 @@ impl VoterHomes {
 }
 
 impl HomeVoters {
-    fn of(home: &str, clusters: &[ClusterStatus]) -> Self {
+    fn of(home: &str, clusters: &[ClusterStatus], left: Option<&str>) -> Self {
         let find = |name: &str| clusters.iter().find(|cluster| cluster.name == name);
         let count = |name: &str| find(name).map_or(0, |cluster| cluster.voters.len());
         let place = find(home).and_then(|cluster| cluster.moved_to.as_deref()).unwrap_or(home);
-        let seat = if count(place) == 0 { home } else { place };
+        let has_voters = |name: &&str| count(name) > 0;
+        let seat = [place, home].into_iter().chain(left).find(has_voters).unwrap_or(home);
         Self { place: place.to_owned(), seat: seat.to_owned(), count: count(seat) }
     }
 }

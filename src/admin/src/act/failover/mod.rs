@@ -37,10 +37,10 @@ use rehearse::MoveRehearsal;
 /// Moves the voters of a cluster to a spare, or back, also while the cluster is healthy
 ///
 /// It writes a request into the annotation mczk.io/failover of the MultiClusterZooKeeper, as CLUSTER=PLACE. The operator then
-/// gives the voters to that place: servers join there first, then the former ones leave. The request stays, and the times of
+/// gives the voters to that place: servers join there before live ones leave. The request stays, and the times of
 /// spec.failover do not count for the cluster until --release removes it. A request that cannot be followed yet waits, and the
-/// command says for what. Only clusters of spec.failover.spares take voters. Without the right to list Secrets in the namespace the
-/// command cannot tell what the operator will do.
+/// command says for what. Only clusters of spec.failover.spares take voters. Without the right to list Secrets in the namespace,
+/// the command does not know what the operator will do, and --rehearse refuses.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("failover request").required(true).args(["from", "back", "release", "rehearse"])),

@@ -27,6 +27,14 @@ pub(super) struct FailoverPreview {
     pub(super) conditions: Vec<Condition>,
 }
 
+impl FailoverPreview {
+    /// The condition that says what a request waits for.
+    pub(super) fn against(&self) -> Option<&Condition> {
+        let waits = self.conditions.iter().find(|condition| condition.reason == Reason::MoveWaits.as_str());
+        waits.or_else(|| self.conditions.first())
+    }
+}
+
 /// What the operator would report with this annotation, or with none.
 pub(super) fn preview(observed: &Observed, value: Option<&str>, now: Timestamp) -> FailoverPreview {
     let status = plan(&with_annotation(observed, value), now).status;

@@ -80,8 +80,8 @@ fn against(status: &MultiClusterZooKeeperStatus) -> Option<&str> {
         let found = condition(status, type_)?;
         reasons.iter().any(|reason| reason.as_str() == found.reason).then_some(found.message.as_str())
     };
-    with(ConditionType::FailoverReady, &[Reason::RequestUnclear])
-        .or_else(|| with(ConditionType::FailedOver, &[Reason::MoveWaits, Reason::Moved, Reason::Demoted]))
+    with(ConditionType::FailoverReady, &[Reason::RequestUnclear, Reason::MoveWaits])
+        .or_else(|| with(ConditionType::FailedOver, &[Reason::Moved, Reason::Demoted]))
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     /// m1 has moved to m4, and all is well.
     fn status(more: &Value) -> MultiClusterZooKeeperStatus {
         let mut status = json!({
-            "rollout": "Ready", "conditions": conditions("True", "AtHome"), "records": [record("Ready")],
+            "rollout": "Ready", "conditions": conditions("True", "SparesUsable"), "records": [record("Ready")],
             "ensemble": { "incarnation": "abc123", "epoch": 1 },
             "clusters": clusters(Some("m4"), &[], &[4]),
         });
@@ -103,11 +103,11 @@ mod tests {
         serde_json::from_value(status).unwrap()
     }
 
-    fn conditions(ready: &str, failed_over: &str) -> Value {
+    fn conditions(ready: &str, failover_ready: &str) -> Value {
         let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" });
         json!([
             condition("Ready", ready, "R", "Cluster m4 is not complete"),
-            condition("FailedOver", "False", failed_over, "Moves that wait: m1 to m4: rollout.paused is set"),
+            condition("FailoverReady", "False", failover_ready, "Moves that wait: m1 to m4: rollout.paused is set"),
         ])
     }
 
@@ -141,9 +141,9 @@ mod tests {
         "moving: The voters of m1 move to m4. Rollout: Ready")]
     #[case::deploying(json!({ "records": [record("Deploying")] }),
         "moving: The server list names m4 for the voters of m1. Cluster m4 is not complete")]
-    #[case::not_ready(json!({ "conditions": conditions("False", "AtHome") }),
+    #[case::not_ready(json!({ "conditions": conditions("False", "SparesUsable") }),
         "moving: The server list names m4 for the voters of m1. Cluster m4 is not complete")]
-    #[case::another_is_demoted(json!({ "conditions": conditions("False", "AtHome"), "ensemble": { "demoted": [2] } }),
+    #[case::another_is_demoted(json!({ "conditions": conditions("False", "SparesUsable"), "ensemble": { "demoted": [2] } }),
         "done: The voters of m1 are in m4. Other voters have lost their votes: see mczk why")]
     #[case::done(json!({}), "done: The voters of m1 are in m4")]
     fn the_progress_of_a_move(#[case] more: Value, #[case] expected: &str) {

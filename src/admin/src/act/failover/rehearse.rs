@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 use mczk_api::{
-    contract::conditions::{ConditionStatus, ConditionType},
+    contract::conditions::{ConditionStatus, ConditionType, Reason},
     multiclusterzookeeper::MultiClusterZooKeeperStatus,
 };
 
@@ -146,7 +146,11 @@ async fn interrupted() -> Result<(), Error> {
 fn obstacle(status: &MultiClusterZooKeeperStatus, decision: &MoveDecision, home: &str) -> Option<String> {
     for type_ in [ConditionType::Ready, ConditionType::QuorumSafe] {
         let found = condition(status, type_);
-        if found.is_none_or(|found| found.status != ConditionStatus::True.as_str()) {
+        // The placement itself may give one cluster a majority.
+        let is_fine = |found: &Condition| {
+            found.status == ConditionStatus::True.as_str() || found.reason == Reason::ClusterHoldsMajority.as_str()
+        };
+        if !found.is_some_and(is_fine) {
             let message = found.map_or("the operator has not reported it", |found| found.message.as_str());
             return Some(format!("the condition {} is not True: {message}", type_.as_str()));
         }
@@ -171,7 +175,7 @@ fn obstacle(status: &MultiClusterZooKeeperStatus, decision: &MoveDecision, home:
         Ok(preview) => preview,
         Err(why) => return Some(format!("what the operator observes cannot be read: {why}")),
     };
-    let waits = decision.waits().then(|| preview.conditions.first()).flatten();
+    let waits = decision.waits().then(|| preview.against()).flatten();
     waits.map(|condition| format!("the move would wait. {}", condition.message))
 }
 

@@ -8,7 +8,7 @@ use crate::rollout::{
     report::ClusterReport,
     reported_list::next_epoch,
     scheduled::Scheduled,
-    server_ids,
+    server_ids::{self, Asked},
 };
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS, server_list},
@@ -50,8 +50,11 @@ impl Inputs<'_> {
     pub(super) fn target(&self, schedule: &[Scheduled], overrides: &Overrides) -> Result<Target, Cause> {
         let list = &overrides.ensemble;
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
-        let (voting, reports) = (&self.quorum.voters, &self.known.reports);
-        let servers = server_ids::allocate(self.naming, list, voting, schedule, observers, reports)
+        let voting = &self.quorum.voters;
+        let left_behind = self.known.status.clusters.iter().find(|cluster| self.known.is_left_behind(cluster));
+        let asked =
+            Asked { reports: &self.known.reports, left_behind: left_behind.map(|cluster| cluster.name.as_str()) };
+        let servers = server_ids::allocate(self.naming, list, voting, schedule, observers, asked)
             .map_err(|error| Cause::new(Reason::NoServerId, error.to_string()))?;
         let frozen = list.phase.is_bootstrap()
             && !self.quorum.formed

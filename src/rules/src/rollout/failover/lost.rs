@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{FailoverDecision, Seats, spare};
+use super::{FailoverDecision, SECOND_LOOK, Seats, spare};
+use crate::rollout::stuck;
 use mczk_api::{karmada::cluster::Cluster, multiclusterzookeeper::Failover, mutation::broken};
 
 /// The loss of the cluster that has the voters of a home.
@@ -50,10 +51,10 @@ pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecis
     let recorded = recorded.and_then(|cluster| cluster.lost_since.as_ref()).map(|since| since.0.min(known.now));
     let since = recorded.unwrap_or(known.now).max(loss.earliest.unwrap_or(Timestamp::MIN)).min(known.now);
     failover.lost_since.insert(home.to_owned(), since);
-    let seat = seats.seat(home);
+    let (seat, place) = (seats.seat(home), seats.place(home));
     let Some(least) = declared(seats, |failover| failover.move_after_seconds) else {
         failover.lost.push(format!("{seat} (its voters move by command alone)"));
-        return None;
+        return (place != seat).then(|| seat.to_owned());
     };
     let left = least - (known.now.as_second() - since.as_second());
     if left > 0 {
@@ -61,12 +62,17 @@ pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecis
         failover.lost.push(format!("{seat} (its voters move in {left} s)"));
         return None;
     }
-    let place = seats.place(home);
     // A place that the server list does not name yet stays, as long as it can take the voters.
-    if place != seat && spare::unusable(seats, place).is_none() {
+    if place != seat && spare::unusable(seats, place).is_none() && !is_refused(seats, home, failover) {
         return None;
     }
     next_place(seats, home, failover)
+}
+
+/// True if the server list has not named the place of a home for so long that Karmada, or the check of names and ports, refuses it.
+fn is_refused(seats: &Seats<'_>, home: &str, failover: &FailoverDecision) -> bool {
+    let since = failover.moved_since.get(home).map(|since| seats.known.now.as_second() - since.as_second());
+    since.is_some_and(|since| since > SECOND_LOOK + stuck::deadline(&seats.known.rollout))
 }
 
 /// The first place that can take the voters of a lost cluster: the home, if they are at a spare, then the spares in order.
@@ -82,28 +88,48 @@ fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) ->
     next.map(ToOwned::to_owned)
 }
 
-/// A home that is not lost: its voters stay, are called back from a move that has not begun, leave a spare that cannot take them,
-/// or go home.
+/// A home whose voters are not lost: they stay, are called back from a move that has not begun, leave a spare that cannot take
+/// them, or go home.
 fn without_loss(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
     let (place, seat) = (seats.place(home), seats.seat(home));
+    name_unknown(seats, seat, failover);
+    if place != seat {
+        let voters = seats.voters(seat);
+        let of_leader = || missing(seats).is_some_and(|missing| !missing.is_superset(&voters));
+        let follows = !voters.is_disjoint(&seats.known.quorum.serving) || of_leader();
+        let stays = follows || seats.known.is_ready(seat) && !is_stuck(seats, seat);
+        let returns = place == home && is_due_home(seats, home, failover);
+        return (stays && !returns).then(|| seat.to_owned());
+    }
     if place == home {
         return None;
-    }
-    if place != seat {
-        let follows = seats.voters(seat).intersection(&seats.known.quorum.serving).next().is_some();
-        return (follows || seats.known.is_ready(seat)).then(|| seat.to_owned());
     }
     if is_stuck(seats, place) && declared(seats, |failover| failover.move_after_seconds).is_some() {
         let later = seats.known.spares().iter().skip_while(|spare| *spare != place).skip(1);
         let free = |to: &&String| !seats.moved.values().any(|used| used == *to);
-        let home = Some(home).filter(|home| spare::unusable(seats, home).is_none()).map(ToOwned::to_owned);
-        return home.or_else(|| later.filter(free).find(|to| spare::unusable(seats, to).is_none()).cloned());
+        let own = Some(home).filter(|home| spare::unusable(seats, home).is_none()).map(ToOwned::to_owned);
+        let next = own.or_else(|| later.filter(free).find(|to| spare::unusable(seats, to).is_none()).cloned());
+        if next.is_none() {
+            failover
+                .waits
+                .push(format!("{home}: its voters in {place} do not start, and no later spare can take them"));
+        }
+        return next;
     }
     back_home(seats, home, failover)
 }
 
+/// Says that a declared move cannot be judged: Karmada does not reach the cluster, and no fresh report says who follows.
+fn name_unknown(seats: &Seats<'_>, seat: &str, failover: &mut FailoverDecision) {
+    let is_declared = declared(seats, |failover| failover.move_after_seconds).is_some();
+    let has_voters = !seats.voters(seat).is_empty();
+    if is_declared && has_voters && !seats.known.is_ready(seat) && missing(seats).is_none() {
+        failover.lost.push(format!("{seat} (no fresh report of the leader's cluster says whether its voters follow)"));
+    }
+}
+
 /// True if none of the spare's voters has a vote, and the record cannot go on because of the spare.
-fn is_stuck(seats: &Seats<'_>, spare: &str) -> bool {
+pub(super) fn is_stuck(seats: &Seats<'_>, spare: &str) -> bool {
     let known = seats.known;
     let votes = seats.voters(spare).intersection(&known.quorum.voters).next().is_some();
     !votes && !known.quorum.voters.is_empty() && known.stuck.as_ref().is_some_and(|stuck| stuck.cluster == spare)
@@ -111,17 +137,26 @@ fn is_stuck(seats: &Seats<'_>, spare: &str) -> bool {
 
 /// The home, once it has been Ready for the declared time, and every listed voter serves.
 fn back_home(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
+    let serve = |home: &String| seats.voters(seats.seat(home)).is_subset(&seats.known.quorum.serving);
+    (is_due_home(seats, home, failover) && seats.homes().iter().all(serve)).then(|| home.to_owned())
+}
+
+/// True if a home has been Ready for the declared time. Records since when it is Ready.
+fn is_due_home(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> bool {
     let known = seats.known;
-    let least = declared(seats, |failover| failover.move_back_after_seconds)?;
-    let cluster = known.clusters.iter().find(|cluster| cluster.name() == home).filter(|cluster| cluster.ready())?;
-    let since = cluster.ready_changed()?;
-    let left = least - (known.now.as_second() - since.0.as_second());
+    let cluster = known.clusters.iter().find(|cluster| cluster.name() == home).filter(|cluster| cluster.ready());
+    let Some(changed) = cluster.and_then(Cluster::ready_changed) else { return false };
+    let recorded = known.status.clusters.iter().find(|cluster| cluster.name == home);
+    let recorded = recorded.and_then(|cluster| cluster.ready_since.as_ref()).map_or(known.now, |since| since.0);
+    // Karmada may have reached a cluster all the time that had no Ready node.
+    let since = recorded.max(changed.0).min(known.now);
+    failover.ready_since.insert(home.to_owned(), since);
+    let Some(least) = declared(seats, |failover| failover.move_back_after_seconds) else { return false };
+    let left = least - (known.now.as_second() - since.as_second());
     if left > 0 {
         failover.requeue_in(left);
-        return None;
     }
-    let every_voter = seats.homes().iter().all(|home| seats.voters(seats.seat(home)).is_subset(&known.quorum.serving));
-    every_voter.then(|| home.to_owned())
+    left <= 0
 }
 
 fn declared(seats: &Seats<'_>, field: impl Fn(&Failover) -> Option<i32>) -> Option<i64> {

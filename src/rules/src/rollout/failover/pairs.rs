@@ -11,7 +11,7 @@ pub(super) fn current(known: &Known<'_>) -> BTreeMap<String, String> {
         return BTreeMap::new();
     }
     match &known.selection {
-        Some(selection) if !known.is_restored() => selection.moved.clone(),
+        Some(selection) if !known.is_outdated && !known.is_restored() => selection.moved.clone(),
         selection => {
             let homes = selection.as_ref().map_or_else(|| known.matching.clone(), ClusterSelection::homes);
             listed(known, &homes, selection.as_ref().map(|selection| &selection.moved))
@@ -22,10 +22,13 @@ pub(super) fn current(known: &Known<'_>) -> BTreeMap<String, String> {
 /// The pairs that the newest server list shows: a home without listed voters has them at the spare of its pair, else at the first
 /// spare with voters that is nobody's.
 fn listed(known: &Known<'_>, homes: &[String], before: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let written = Some(known.newest_list()).filter(|list| !list.servers.is_empty());
-    let listed = written.or(known.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
-    let with_voters: BTreeSet<&str> =
-        listed.iter().filter(|server| server.role == Role::Voter).map(|server| server.cluster.as_str()).collect();
+    let with_voters: BTreeSet<&str> = known
+        .list_or_reported()
+        .servers
+        .iter()
+        .filter(|server| server.role == Role::Voter)
+        .map(|server| server.cluster.as_str())
+        .collect();
     let in_status = known.status.clusters.iter();
     let in_status = in_status.filter_map(|cluster| Some((cluster.name.as_str(), cluster.moved_to.as_deref()?)));
     let before: BTreeMap<&str, &str> = match before {

@@ -8,12 +8,14 @@ use super::annotation;
 use crate::rollout::known::Known;
 use mczk_api::{contract::labels::FAILOVER, mutation::broken};
 
-/// The request that does nothing: the one that a restored control plane had in its backup, empty if it had none. Whether it was
-/// carried out since, and taken back, nobody knows. One that is made after the restore counts.
+/// The request that does nothing: the one that the object had when the operator's own objects were lost, or older than the server
+/// list; empty if it had none. Whether it was carried out since, and taken back, nobody knows. One that is made later counts.
 pub(super) fn outdated(known: &Known<'_>) -> Option<String> {
     let value = known.object.annotations().get(FAILOVER);
     let before = known.selection.as_ref().and_then(|selection| selection.outdated_request.clone());
-    if known.is_restored() && !broken!(RepeatRequest) {
+    let has_forgotten =
+        known.is_outdated || known.is_restored() || known.selection.is_none() && known.incarnation.formed;
+    if has_forgotten && !broken!(RepeatRequest) {
         return before.or_else(|| Some(value.cloned().unwrap_or_default()));
     }
     before.filter(|before| value == Some(before))
@@ -23,8 +25,8 @@ pub(super) fn outdated(known: &Known<'_>) -> Option<String> {
 pub(super) fn refusal(known: &Known<'_>, outdated: Option<&String>) -> Option<String> {
     let value = outdated.filter(|outdated| known.object.annotations().get(FAILOVER) == Some(outdated))?;
     Some(format!(
-        "{} is as old as the backup from which the control plane was restored: {value}. The voters of these clusters stay where they \
-         are. Set it again with another order of pairs, or remove it",
+        "{} is older than the operator's own objects, which were lost or restored: {value}. It may have been carried out before, so \
+         the voters of these clusters stay where they are. Remove it, and request again what is still wanted",
         annotation()
     ))
 }

@@ -1,6 +1,6 @@
 //! The clusters that the operator selects for the ensemble.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::rollout::{
     cluster_selection::{ClusterSelection, Survey, divides},
@@ -45,12 +45,13 @@ pub(super) fn choose_clusters(
     let again = broken!(SelectAgain) && current.is_some_and(|c| c.homes() != known.matching);
     let is_current = |current: &ClusterSelection| {
         let is_usable = !current.clusters().iter().any(|name| is_given_up(known, name)) && !again;
+        let is_usable = is_usable && !current.homes().iter().any(|name| is_free_spare(known, current, name));
         is_usable
             && (current.survey == Survey::Open) == needs_survey(known, current)
             && current.moved == failover.moved
             && current.outdated_request == failover.outdated_request
-            && current.is_for(&hash, object)
-            && divides_as_reported(known, current)
+            && current.is_for(&hash, object, keeps_numbers(known, &current.homes(), &current.moved))
+            && divides_as_reported(known, current, failover)
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -83,16 +84,28 @@ fn divided(known: &Known<'_>, hash: String, homes: &[String], failover: &Failove
     let declared = known.object.spec.placement.as_ref();
     let mut moved = failover.moved.clone();
     moved.retain(|home, spare| homes.contains(home) && !homes.contains(spare));
-    let divided = divides(declared, &moved);
-    let placement = placement::for_karmada(declared, &with_voters(known, homes, &moved), divided);
+    let divided = keeps_numbers(known, homes, &moved);
+    let placement = placement::for_karmada(declared, &with_voters(known, homes, &moved, &failover.seats), divided);
     let outdated_request = failover.outdated_request.clone();
     ClusterSelection { hash, placement, divided, survey: Survey::default(), moved, outdated_request }
 }
 
+/// True if the operator decides the voters of each cluster. After a move it goes on to until every home is Ready and has its
+/// voters: Karmada would give those of the others to them, and move nothing back.
+fn keeps_numbers(known: &Known<'_>, homes: &[String], moved: &BTreeMap<String, String>) -> bool {
+    let declared = known.object.spec.placement.as_ref();
+    let decided = known.selection.as_ref().and_then(ClusterSelection::voters);
+    let placed = known.binding.iter().flat_map(|binding| &binding.spec.clusters);
+    let placed: BTreeMap<&str, i32> = placed.map(|target| (target.name.as_str(), target.replicas)).collect();
+    let is_away = decided.is_some_and(|decided| decided != placed) || !homes.iter().all(|home| known.is_ready(home));
+    let divided = known.selection.as_ref().is_some_and(|selection| selection.divided);
+    divided && is_away && !placement::duplicated(declared) || divides(declared, moved)
+}
+
 /// False if the operator takes a reported server list over, and divided the voters before it knew where they are.
-fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection) -> bool {
+fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection, failover: &FailoverDecision) -> bool {
     let reported = known.reported_list.as_ref().filter(|_| known.takes_over_list());
-    let divided = with_voters(known, &current.homes(), &current.moved);
+    let divided = with_voters(known, &current.homes(), &current.moved, &failover.seats);
     reported.is_none()
         || current
             .voters()
@@ -103,6 +116,9 @@ fn divides_as_reported(known: &Known<'_>, current: &ClusterSelection) -> bool {
 fn select(known: &Known<'_>, current: Option<&ClusterSelection>) -> Result<Vec<String>, Cause> {
     let mut matching = current.map_or_else(|| known.matching.clone(), ClusterSelection::homes);
     matching.retain(|name| !is_given_up(known, name));
+    if let Some(current) = current {
+        matching.retain(|name| !is_free_spare(known, current, name));
+    }
     if matching.is_empty() {
         let all = format!("{ABANDON_CLUSTERS} names all selected clusters. Remove one there, or change spec.placement");
         let none = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
@@ -161,20 +177,29 @@ fn is_given_up(known: &Known<'_>, name: &str) -> bool {
     !formed && known.abandoned.contains(name) && !current_voters(known).contains_key(name)
 }
 
+/// True if a cluster was selected before it was declared as a spare, and holds no voters.
+fn is_free_spare(known: &Known<'_>, current: &ClusterSelection, name: &str) -> bool {
+    let holds_voters = current_voters(known).contains_key(name) || current.moved.contains_key(name);
+    known.incarnation.formed && known.spares().iter().any(|spare| spare == name) && !holds_voters
+}
+
 /// The voters that each home gets, in its place, from those that it has. While a spare holds some, every number stays, unless
 /// `spec.replicas` is another one.
-fn with_voters(known: &Known<'_>, homes: &[String], moved: &BTreeMap<String, String>) -> Vec<(String, i32)> {
+fn with_voters(
+    known: &Known<'_>,
+    homes: &[String],
+    moved: &BTreeMap<String, String>,
+    seats: &BTreeMap<String, String>,
+) -> Vec<(String, i32)> {
     let current = current_voters(known);
-    let before = known.selection.as_ref().map(|selection| &selection.moved);
-    let count = |home: &String| {
-        let spares = [before.and_then(|before| before.get(home)), moved.get(home)];
-        let spares: BTreeSet<&String> = spares.into_iter().flatten().filter(|spare| !homes.contains(spare)).collect();
-        let places = spares.into_iter().chain([home]);
-        places.filter_map(|place| current.get(place.as_str())).sum()
-    };
-    let counts: Vec<i32> = homes.iter().map(count).collect();
+    // A cluster that is a home itself holds its own voters.
+    let seat = |home: &String| seats.get(home).filter(|seat| !homes.contains(seat)).unwrap_or(home).clone();
+    let counts: Vec<i32> = homes.iter().map(|home| current.get(seat(home).as_str()).copied().unwrap_or(0)).collect();
     let replicas = known.object.spec.replicas;
-    let stays = !moved.is_empty() && counts.iter().sum::<i32>() == replicas && !broken!(DivideAgain);
+    let stays = keeps_numbers(known, homes, moved)
+        && !placement::operator_divides(known.object.spec.placement.as_ref())
+        || !moved.is_empty();
+    let stays = stays && counts.iter().sum::<i32>() == replicas && !broken!(DivideAgain);
     let voters = if stays { counts } else { divide(replicas, &counts) };
     let place = |home: &String| moved.get(home).unwrap_or(home).clone();
     homes.iter().map(place).zip(voters).collect()
@@ -186,9 +211,7 @@ fn current_voters<'a>(known: &'a Known<'_>) -> BTreeMap<&'a str, i32> {
     if known.incarnation.is_next {
         return voters;
     }
-    let written = Some(known.newest_list()).filter(|list| !list.servers.is_empty());
-    let listed = written.or(known.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
-    for server in listed.iter().filter(|server| server.role == Role::Voter) {
+    for server in known.list_or_reported().servers.iter().filter(|server| server.role == Role::Voter) {
         *voters.entry(server.cluster.as_str()).or_default() += 1;
     }
     voters

@@ -20,6 +20,8 @@ use mczk_api::{
 };
 
 /// A cluster that is not asked may have servers of this name, beside which an empty ensemble would start.
+const WITHOUT_SPARE: &str = "To continue without it, request another place for its voters with mczk failover. If it is no spare, remove it from spec.placement";
+/// The same for a cluster that is not a spare.
 const WITHOUT_IT: &str = "To continue without it, remove it from spec.placement. Before the first server starts, check that \
                           no servers of this name run there";
 
@@ -29,10 +31,11 @@ const WITHOUT_IT: &str = "To continue without it, remove it from spec.placement.
 pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, schedule: &[Scheduled]) -> Option<Cause> {
     let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
     let absent = absent(known, selection);
+    let without_it = if selection.moved.is_empty() { WITHOUT_IT } else { WITHOUT_SPARE };
     let Some(decided) = decided(selection, &placed) else {
         let (holder, absent) = (new_majority(known, &placed)?, absent?);
         let message = format!(
-            "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. {WITHOUT_IT}",
+            "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. {without_it}",
             listed(&placed),
             absent,
         );
@@ -42,7 +45,7 @@ pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, sc
         return None;
     }
     let remedy = match (absent, evicted(known, selection)) {
-        (Some(absent), _) => format!("It does so because {absent}. The operator waits for it. {WITHOUT_IT}"),
+        (Some(absent), _) => format!("It does so because {absent}. The operator waits for it. {without_it}"),
         (None, Some(name)) => format!(
             "It does so because it is evicting cluster {name}: see gracefulEvictionTasks of the ResourceBinding. The operator asks Karmada to schedule again until the cluster is back"
         ),

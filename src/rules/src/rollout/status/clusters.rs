@@ -24,6 +24,7 @@ pub(super) fn clusters(inputs: &StatusInputs<'_>) -> Vec<ClusterStatus> {
         .chain(inputs.next.ensemble.servers.iter().map(|server| &server.cluster))
         .chain(left_behind.map(|cluster| &cluster.name))
         .chain(inputs.next.failover.moved.keys())
+        .chain(inputs.next.failover.moved_since.keys())
         .chain(lost_list.then_some(&inputs.old.clusters).into_iter().flatten().map(|cluster| &cluster.name))
         .collect();
     names.sort();
@@ -64,7 +65,9 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
         reported: old.is_some_and(|old| old.reported)
             || report.is_some_and(|report| report.applied && report.status.is_some()),
         moved_to: inputs.next.failover.moved.get(name).cloned(),
+        moved_since: inputs.next.failover.moved_since.get(name).map(|since| Time(*since)),
         lost_since: inputs.next.failover.lost_since.get(name).map(|since| Time(*since)),
+        ready_since: inputs.next.failover.ready_since.get(name).map(|since| Time(*since)),
         message: message.map(|message| message.chars().take(MAX_MESSAGE).collect()),
     }
 }

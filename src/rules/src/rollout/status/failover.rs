@@ -1,51 +1,61 @@
 //! The conditions of failovers.
 
 use super::{inputs::StatusInputs, votes};
-use mczk_api::contract::{cause::Cause, conditions::Reason};
+use mczk_api::contract::{cause::Cause, conditions::Reason, labels::FAILOVER};
 
-/// Where voters are that are not at home, which have no vote, and what is awaited.
+/// Where voters are that are not at home, which have no vote, and when others move.
 pub(super) fn failed_over(inputs: &StatusInputs<'_>) -> Cause {
     let failover = &inputs.next.failover;
     let demoted = votes::demoted(inputs);
-    let has_voters = |cluster: &String| inputs.next.ensemble.servers.iter().any(|server| server.cluster == *cluster);
-    let place = |(home, spare): (&String, &String)| {
-        let is_there = has_voters(spare) && !has_voters(home);
-        let verb = if is_there { "are in" } else { "move to" };
-        format!("The voters of {home} {verb} {spare}")
+    let has_voters = |cluster: &str| inputs.next.ensemble.servers.iter().any(|server| server.cluster == cluster);
+    let place = |(home, seat): (&String, &String)| match failover.moved.get(home) {
+        Some(spare) if has_voters(spare) && !has_voters(home) => Some(format!("The voters of {home} are in {spare}")),
+        Some(spare) => Some(format!("The voters of {home} move to {spare}")),
+        None if seat != home && has_voters(seat) => Some(format!("The voters of {home} move home from {seat}")),
+        None => None,
     };
-    let moved: Vec<String> = failover.moved.iter().map(place).collect();
+    let moved: Vec<String> = failover.seats.iter().filter_map(place).collect();
     let without_vote = || {
         format!(
             "Voters that have lost their votes because they do not follow: {}. They get them back once they follow",
             votes::ids(&demoted)
         )
     };
+    let declared = inputs.known.object.spec.failover.as_ref();
+    let has_times =
+        declared.is_some_and(|all| all.move_after_seconds.is_some() || all.move_back_after_seconds.is_some());
+    let pinned = || {
+        let homes: Vec<&str> = failover.requested.iter().map(String::as_str).collect();
+        format!("No declared time moves the voters of {}: the annotation {FAILOVER} names it", homes.join(", "))
+    };
     let lost = || format!("Not Ready in Karmada, and no voter of it follows: {}", failover.lost.join(", "));
-    let waits = || format!("Moves that wait: {}", failover.waits.join("; "));
     let reason = if !moved.is_empty() {
         Reason::Moved
     } else if !demoted.is_empty() {
         Reason::Demoted
-    } else if !failover.waits.is_empty() {
-        Reason::MoveWaits
     } else if !failover.lost.is_empty() {
         Reason::ClusterLost
     } else {
-        return Cause::new(Reason::AtHome, "Every voter is at home, and none has lost its vote");
+        Reason::AtHome
     };
+    let at_home = || "Every voter is at home, and none has lost its vote".to_owned();
     let parts = moved
         .into_iter()
-        .chain((!failover.waits.is_empty()).then(waits))
         .chain((!failover.lost.is_empty()).then(lost))
-        .chain((!demoted.is_empty()).then(without_vote));
+        .chain((!demoted.is_empty()).then(without_vote))
+        .chain((reason == Reason::AtHome).then(at_home))
+        .chain((!failover.requested.is_empty() && has_times).then(pinned));
     Cause::new(reason, parts.collect::<Vec<_>>().join(". "))
 }
 
-/// Whether a failover could happen: every spare can take voters, and the annotation can be followed.
+/// Whether moves can happen: none waits, every spare can take voters, and the annotation can be followed.
 pub(super) fn ready(inputs: &StatusInputs<'_>) -> Cause {
     let failover = &inputs.next.failover;
     if let Some(refused) = &failover.refused {
         return Cause::new(Reason::RequestUnclear, refused.clone());
+    }
+    if !failover.waits.is_empty() {
+        return Cause::new(Reason::MoveWaits, format!("Moves that wait: {}", failover.waits.join("; ")));
     }
     let declared = inputs.known.object.spec.failover.as_ref().map(|failover| failover.spares.as_slice());
     if declared.unwrap_or_default().is_empty() {

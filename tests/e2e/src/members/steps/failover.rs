@@ -144,7 +144,7 @@ fn has(object: &MultiClusterZooKeeper, type_: &str, reason: &str) -> bool {
 
 /// What a move waits for, in the words of the status.
 fn awaited(object: &MultiClusterZooKeeper) -> String {
-    let message = condition(object, "FailedOver").map(|failed_over| failed_over.message.as_str()).unwrap_or_default();
+    let message = condition(object, "FailoverReady").map(|ready| ready.message.as_str()).unwrap_or_default();
     let from = message.find("Moves that wait").and_then(|at| message.get(at..));
     from.unwrap_or("the status names nothing").to_owned()
 }

@@ -70,8 +70,8 @@ fn a_request_that_waits_is_written() {
       m3    m3   m3                      1
     Change: metadata.annotations[mczk.io/failover]: none -> m1=m4
     The operator would report:
-      FailedOver=False MoveWaits         Moves that wait: m1 to m4: rollout.paused is set
-      FailoverReady=False SpareUnusable  Spares that can take no voters: m5 has not joined Karmada
+      FailedOver=False AtHome        Every voter is at home, and none has lost its vote
+      FailoverReady=False MoveWaits  Moves that wait: m1 to m4: rollout.paused is set
     The request waits. The operator follows it once nothing stands against it.
     ");
     let decision = decided(&with_spares(None), &from("m1", Some("m5"))).unwrap();
@@ -84,8 +84,8 @@ fn a_request_that_waits_is_written() {
       m3    m3   m3                      1
     Change: metadata.annotations[mczk.io/failover]: none -> m1=m5
     The operator would report:
-      FailedOver=False MoveWaits         Moves that wait: m1 to m5: m5 has not joined Karmada
-      FailoverReady=False SpareUnusable  Spares that can take no voters: m5 has not joined Karmada
+      FailedOver=False AtHome        Every voter is at home, and none has lost its vote
+      FailoverReady=False MoveWaits  Moves that wait: m1 to m5: m5 has not joined Karmada
     The request waits. The operator follows it once nothing stands against it.
     ");
 }
