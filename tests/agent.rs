@@ -44,10 +44,14 @@ use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
 use mczk_agent::{AgentOptions, Metrics};
 use mczk_api::{
     ZooKeeper,
-    contract::{labels::APPLIED_HASH, preflight, server_list::with_hash},
+    contract::{
+        labels::{APPLIED_HASH, ENSEMBLE_LABEL, INCARNATION_LABEL},
+        preflight,
+        server_list::with_hash,
+    },
     preflight::ServerName,
     yaml,
-    zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server, ZooKeeperStatus},
+    zookeeper::{Dependency, DependencyKind, Ensemble, EnsemblePhase, FirstStart, Role, Server, ZooKeeperStatus},
 };
 use mczk_rules::rollout::cluster_spec;
 use mczk_runtime::{
@@ -572,6 +576,25 @@ async fn an_object_that_appears_before_the_write_is_not_taken_over() {
         let now = api.get(&created.name_any()).await.unwrap();
         assert_eq!(now.resource_version(), created.resource_version(), "{name}");
     }
+}
+
+/// A move that is called off, or a placement that changes back at once: Karmada brings the object and its Secrets, and releases
+/// them before any server list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_never_had_a_server_list_leaves_no_certificate() {
+    let mut agent = run_agent("released").await;
+    let cluster = &mut agent.cluster;
+    let of = |name: &str, labels: Value| json!({ "metadata": { "name": name, "labels": labels } });
+    create(&cluster.secrets, of("zk-abc123-identity-1", json!({ INCARNATION_LABEL: "abc123" }))).await;
+    create(&cluster.secrets, of("users-secret", json!({}))).await;
+    let dependency = |name: &str| Dependency { kind: DependencyKind::Secret, name: name.into() };
+    cluster.object.spec.dependencies = ["zk-abc123-identity-1", "users-secret"].map(dependency).into();
+    cluster.object.spec.ensemble = Ensemble::default();
+    cluster.object.metadata.labels = Some([(ENSEMBLE_LABEL.to_owned(), "zk".to_owned())].into());
+    cluster.object.metadata.annotations = Some([(APPLIED_HASH.to_owned(), "hash".to_owned())].into());
+    cluster.apply().await;
+    cluster.until_gone().await;
+    assert_eq!(names(&cluster.secrets).await, ["users-secret"]);
 }
 
 /// A kind of objects that a policy refuses, as the plural, the group, the version, and the object in the message.

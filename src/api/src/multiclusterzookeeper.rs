@@ -133,8 +133,8 @@ pub struct Failover {
     #[schemars(length(max = 16), inner(length(min = 1, max = 48)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub spares: Vec<String>,
-    /// Seconds for which Karmada does not reach a cluster or sees no Ready node there, and none of its voters follows, before its
-    /// voters move to a spare. Defaults to never: then only the annotation `mczk.io/failover` moves voters. A change restarts no server.
+    /// Seconds after which the voters of a lost cluster move to a spare. A cluster is lost while Karmada does not reach it, or sees no
+    /// Ready node there, and none of its voters follows. Defaults to never: then only the annotation `mczk.io/failover` moves voters. A change restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 86400))]
     pub move_after_seconds: Option<i32>,

@@ -309,7 +309,7 @@ mutations! {
         MoveOnNotReady,
         /// A second cluster gets another place before the server list names the first one.
         MoveTwo,
-        /// The server list follows a move that nobody asked for without a second look at the voters.
+        /// The server list follows a move without a request and without a second look at the voters.
         MoveBlind,
         /// A move divides the voters of all clusters again.
         DivideAgain,

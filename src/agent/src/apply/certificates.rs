@@ -15,6 +15,7 @@ use mczk_api::{
         labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL},
     },
     tls::EnsembleTls,
+    zookeeper::DependencyKind,
 };
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error};
@@ -41,14 +42,11 @@ enum Ownership {
     Orphaned,
 }
 
+/// The owner of a Secret by its labels. Without an incarnation, the Secret may be of any.
 fn ownership(labels: &BTreeMap<String, String>, incarnation: Option<&String>) -> Ownership {
-    match (incarnation, labels.contains_key(KARMADA_MANAGED_LABEL)) {
-        (Some(incarnation), managed) if labels.get(INCARNATION_LABEL) == Some(incarnation) => {
-            if managed {
-                Ownership::Managed
-            } else {
-                Ownership::Orphaned
-            }
+    match labels.get(INCARNATION_LABEL) {
+        Some(of) if incarnation.is_none_or(|incarnation| incarnation == of) => {
+            if labels.contains_key(KARMADA_MANAGED_LABEL) { Ownership::Managed } else { Ownership::Orphaned }
         }
         _ => Ownership::Foreign,
     }
@@ -61,10 +59,14 @@ pub(crate) async fn remove_all(
     decision: &Decision,
     context: &AgentContext,
 ) -> Result<(), Error> {
-    let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
-        return Ok(());
-    };
-    remove_orphaned(snapshot, list.incarnation.as_ref(), candidates(tls), context).await.map(drop)
+    if let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) {
+        remove_orphaned(snapshot, list.incarnation.as_ref(), candidates(tls), context).await?;
+    }
+    // A cluster may have got the object, and never a server list: a move was called off, or a placement changed back at once.
+    let brought = snapshot.observation.object.spec.dependencies.iter();
+    let secrets = brought.filter(|dependency| dependency.kind == DependencyKind::Secret);
+    let names = secrets.map(|dependency| dependency.name.clone()).collect();
+    remove_orphaned(snapshot, None, names, context).await.map(drop)
 }
 
 /// Removes the predecessors of the certificates that all servers here have loaded, after Karmada has released them. Also
@@ -150,5 +152,7 @@ mod tests {
             assert_eq!(of(&foreign, Some(&incarnation)), Ownership::Foreign);
         }
         assert_eq!(of(&[], None), Ownership::Foreign, "a Secret without the label is of no incarnation");
+        assert_eq!(of(&[own], None), Ownership::Orphaned, "no server list names an incarnation");
+        assert_eq!(of(&[own, (KARMADA_MANAGED_LABEL, "x")], None), Ownership::Managed);
     }
 }

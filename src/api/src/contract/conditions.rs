@@ -363,7 +363,7 @@ reasons! {
     Demoted, FailedOver = True;
         Do("Bring the servers named back: they get their votes back by themselves. If they are lost for good, remove their cluster from `placement`. See docs/explanation/failover.md");
 
-    /// Voters are about to move without a request, and the operator looks at them once more.
+    /// Voters are about to move without a request, and the operator observes them for some more seconds.
     SecondLook, Progressing = True; Do("Wait. If the cluster comes back before, its voters stay");
     /// Every spare can hold voters.
     SparesUsable, FailoverReady = True; None;

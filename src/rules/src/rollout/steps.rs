@@ -57,7 +57,7 @@ described! {
     Selection = "selection";
     /// Karmada's schedule is settled, and as the operator needs it.
     Schedule = "schedule";
-    /// A move of voters that nobody asked for has been looked at twice.
+    /// A move of voters without a request has been looked at twice.
     Failover = "failover";
     /// The last record is rolled out.
     Record = "record";

@@ -174,7 +174,7 @@ fn the_voters_of_a_lost_cluster_move_and_return() {
     scene.ticks(2);
     assert_eq!(scene.world.condition("FailedOver"), "False ClusterLost");
     assert!(
-        scene.world.message("FailedOver").contains("m1 (its voters move in"),
+        scene.world.message("FailedOver").contains("m1 (its voters move at"),
         "{}",
         scene.world.message("FailedOver")
     );
@@ -233,7 +233,7 @@ fn a_broken_rule_moves_voters_that_follow() {
     assert!(until_moved(&mut scene).is_some());
 }
 
-/// F7: a signal that breaks starts the time anew.
+/// F7: a signal that breaks begins the time again.
 #[test]
 fn a_cluster_that_flaps_stays() {
     let mut scene = Scene::new(&automatic());

@@ -38,7 +38,7 @@ impl VoterHomes {
         let is_home = |name: &&str| !used.contains(name) && !spares.iter().any(|spare| spare == name);
         let names = clusters.iter().map(|cluster| cluster.name.as_str());
         let names = names.chain(placed.iter().map(String::as_str)).chain(requested.homes()).filter(is_home);
-        // A spare that is nobody's place any more has the voters of a home that gets another one.
+        // A spare that is the place of no home any more has the voters of a home that gets another one.
         let is_left = |cluster: &&ClusterStatus| {
             !cluster.voters.is_empty() && spares.contains(&cluster.name) && !used.contains(cluster.name.as_str())
         };

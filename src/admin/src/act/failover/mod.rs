@@ -44,7 +44,7 @@ use rehearse::MoveRehearsal;
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("failover request").required(true).args(["from", "back", "release", "rehearse"])),
-    after_help = "Exit codes: 0 if the request is written, or with --wait or --rehearse carried out, 1 for a failure or a \
+    after_help = "Exit codes: 0 if the request is written, or with --wait or --rehearse carried out. 1 for a failure or a \
                   refusal, 2 for a wrong command line. 3 if --wait or a way of --rehearse ends before the voters are there."
 )]
 #[allow(clippy::struct_excessive_bools)] // independent flags

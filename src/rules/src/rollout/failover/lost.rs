@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{FailoverDecision, SECOND_LOOK, Seats, spare};
+use super::{FailoverDecision, SECOND_LOOK, Seats, due_at, spare};
 use crate::rollout::stuck;
 use mczk_api::{karmada::cluster::Cluster, multiclusterzookeeper::Failover, mutation::broken};
 
@@ -59,7 +59,7 @@ pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecis
     let left = least - (known.now.as_second() - since.as_second());
     if left > 0 {
         failover.requeue_in(left);
-        failover.lost.push(format!("{seat} (its voters move in {left} s)"));
+        failover.lost.push(format!("{seat} (its voters move at {})", due_at(known, left)));
         return None;
     }
     // A place that the server list does not name yet stays, as long as it can take the voters.

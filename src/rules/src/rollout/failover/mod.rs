@@ -154,9 +154,17 @@ pub(super) fn second_look(known: &Known<'_>, failover: &mut FailoverDecision, is
             "The voters of {home} move to {place} once rollout.paused is removed, unless one of them follows until then"
         )
     } else {
-        format!("The voters of {home} move to {place} in {} s, unless one of them follows until then", left.max(0))
+        format!(
+            "The voters of {home} move to {place} at {}, unless one of them follows until then",
+            due_at(known, left)
+        )
     };
     Some(Cause::new(Reason::SecondLook, message))
+}
+
+/// A moment, for a message: a number of seconds would be another one in each pass.
+fn due_at(known: &Known<'_>, seconds: i64) -> Timestamp {
+    Timestamp::from_second(known.now.as_second() + seconds.max(0)).unwrap_or(known.now)
 }
 
 /// The places of the voters, as selected and as listed.
@@ -189,11 +197,11 @@ impl Seats<'_> {
     }
 
     /// The cluster that has the listed voters of a home: its place once the server list names it, before that the home, or a spare
-    /// that is nobody's place any more.
+    /// that is the place of no home any more.
     fn seat<'h>(&'h self, home: &'h str) -> &'h str {
         let place = self.place(home);
         let homes = self.selection.homes();
-        // A changed placement selects homes anew: their voters leave no spare.
+        // A changed placement selects other homes: their voters leave no spare.
         let is_on_its_way = self.moved.contains_key(home) || self.recorded_since(home).is_some();
         let is_left = |cluster: &&str| {
             is_on_its_way

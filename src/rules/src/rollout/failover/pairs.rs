@@ -20,7 +20,7 @@ pub(super) fn current(known: &Known<'_>) -> BTreeMap<String, String> {
 }
 
 /// The pairs that the newest server list shows: a home without listed voters has them at the spare of its pair, else at the first
-/// spare with voters that is nobody's.
+/// spare with voters that is the place of no home.
 fn listed(known: &Known<'_>, homes: &[String], before: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let with_voters: BTreeSet<&str> = known
         .list_or_reported()

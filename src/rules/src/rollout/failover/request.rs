@@ -9,7 +9,7 @@ use crate::rollout::known::Known;
 use mczk_api::{contract::labels::FAILOVER, mutation::broken};
 
 /// The request that does nothing: the one that the object had when the operator's own objects were lost, or older than the server
-/// list; empty if it had none. Whether it was carried out since, and taken back, nobody knows. One that is made later counts.
+/// list; empty if it had none. Whether it was carried out since, and taken back, is unknown. One that is made later counts.
 pub(super) fn outdated(known: &Known<'_>) -> Option<String> {
     let value = known.object.annotations().get(FAILOVER);
     let before = known.selection.as_ref().and_then(|selection| selection.outdated_request.clone());

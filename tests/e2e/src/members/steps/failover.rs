@@ -304,7 +304,7 @@ impl StoryContext<'_> {
         let samples = self.recorded(recorder).await;
         done?;
         samples?;
-        ensure!(of_others(self.uids().await?) == before, "a pod of another cluster was made anew");
+        ensure!(of_others(self.uids().await?) == before, "a pod of another cluster was replaced");
         self.nothing_rolled().await
     }
 
