@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::rollout::{
     binding::Request, certificates::Make, cluster_selection::ClusterSelection, events::Event,
-    failover::FailoverDecision, measures::Measures, quorum::ReportedQuorum, scheduled::Scheduled, steps::Steps,
+    failover::decision::FailoverDecision, measures::Measures, quorum::ReportedQuorum, scheduled::Scheduled,
+    steps::Steps,
 };
 use mczk_api::{
     ZooKeeper,

@@ -1,7 +1,9 @@
 //! The kinds without which Karmada's scheduler leaves a cluster out.
 
-use crate::rollout::services::MCS_API_VERSION;
 use mczk_api::{API_VERSION, karmada::cluster::Cluster};
+
+/// Group and version of Karmada's ServiceExport and ServiceImport.
+pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 
 /// What brings the kinds to a cluster.
 pub(super) const BRING_KINDS: &str = "`mczk install` of this version again, or `mczk register --only crds,propagation`";

@@ -25,8 +25,7 @@ use mczk_api::{
     pod::{TaintEffect, Toleration},
 };
 
-/// Group and version of Karmada's ServiceExport and ServiceImport.
-pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+pub use crate::rollout::served_kinds::MCS_API_VERSION;
 
 /// Newer group and version of both kinds. The fields that the operator writes are the same in it.
 pub const NEWER_MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1beta1";

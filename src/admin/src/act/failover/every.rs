@@ -29,7 +29,7 @@ struct ConcernedEnsemble {
 }
 
 /// How the command ends.
-pub(super) struct Ending {
+pub(super) struct RequestEnding {
     pub(super) dry_run: bool,
     /// How long it waits for each ensemble.
     pub(super) wait: Option<Duration>,
@@ -43,7 +43,7 @@ pub(super) async fn request_all(
     client: &Client,
     namespace: Option<&str>,
     wish: &Wish,
-    ending: &Ending,
+    ending: &RequestEnding,
 ) -> Result<Exit, Error> {
     let objects = read_only::ensembles(client, namespace).await.map_err(anyhow::Error::from)?;
     let mut concerned = Vec::new();

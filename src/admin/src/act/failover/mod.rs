@@ -30,7 +30,7 @@ use crate::terminal::{
 };
 
 use decide::Wish;
-use every::Ending;
+use every::RequestEnding;
 use progress::VoterGoal;
 use rehearse::MoveRehearsal;
 
@@ -116,7 +116,7 @@ impl MoveVoters {
                 }
                 (Some(name), None) => self.one(&client, (&namespace, name), limit).await,
                 (None, _) => {
-                    let ending = Ending { dry_run: self.dry_run, wait: self.wait.then_some(limit) };
+                    let ending = RequestEnding { dry_run: self.dry_run, wait: self.wait.then_some(limit) };
                     let namespace = (!self.all_namespaces).then_some(namespace.as_str());
                     every::request_all(&client, namespace, &self.wish()?, &ending).await
                 }

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{FailoverDecision, SECOND_LOOK, Seats, due_at, spare};
+use super::{
+    decision::FailoverDecision,
+    seats::{SECOND_LOOK, Seats, due_at},
+    spare,
+};
 use crate::rollout::stuck;
 use mczk_api::{karmada::cluster::Cluster, multiclusterzookeeper::Failover, mutation::broken};
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use kube_core::ResourceExt;
 
-use super::annotation;
 use crate::rollout::known::Known;
 use mczk_api::{contract::labels::FAILOVER, mutation::broken};
 
@@ -63,4 +62,9 @@ pub(super) fn read(known: &Known<'_>, homes: &[String]) -> Result<BTreeMap<Strin
         }
     }
     Ok(places)
+}
+
+/// What the annotation asks for, for a message.
+fn annotation() -> String {
+    format!("the annotation {FAILOVER}")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Seats;
+use super::seats::Seats;
 use crate::rollout::{
     placement::repelling_taint,
     served_kinds::{BRING_KINDS, serves_kinds},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::rollout::{
     cluster_selection::{ClusterSelection, Survey, divides},
     division::divide,
-    failover::FailoverDecision,
+    failover::decision::FailoverDecision,
     former_incarnations::named,
     known::Known,
     placement,

@@ -5,7 +5,7 @@ use crate::rollout::{
     binding,
     certificates::Make,
     cluster_selection::ClusterSelection,
-    failover::FailoverDecision,
+    failover::decision::FailoverDecision,
     known::Known,
     missing_secrets::{self, MissingSecrets},
     outcome::{Content, Decision, NextState, NextStatus, ObjectWrite, Objects, Propagation},
@@ -40,7 +40,8 @@ pub(super) fn want_objects(
     let makes_secret = tombstone.is_some() || certificate.is_some();
     let owned = ownership::owned_exports(&overrides.owned, &known.reports);
     let begins = overrides.preflight.is_some() || !overrides.ensemble.servers.is_empty();
-    let failover = FailoverDecision { moved: selection.moved.clone(), ..failover };
+    let mut failover = failover;
+    failover.moved.clone_from(&selection.moved);
     let content = |spec| Content { spec, records: records.clone(), selection: Some(selection.clone()) };
     Decision {
         request: binding::request(known, &selection, is_other),
