@@ -259,7 +259,7 @@ async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
 
 /// The last transaction that the volume remembers. A generation is a transaction itself, and may be the last one of a snapshot.
 fn remembered(world: &World, n: i32) -> Option<i64> {
-    let stored: Generations = read_json(&world.path(n, "data/active/data/generations.json")).unwrap()?;
+    let stored: Generations = read_json(&world.path(n, "data/active/generations.json")).unwrap()?;
     stored.held.logs.iter().map(|(_, last)| *last).max()
 }
 
