@@ -128,7 +128,8 @@ fn a_move_waits_and_says_why(#[case] edit: Edit, #[case] why: &str) {
     let mut scene = Scene::new(&spares());
     edit(&mut scene);
     scene.request(Some("m1=m4"));
-    scene.tick();
+    let again = scene.tick().requeue_after;
+    assert!(again.is_some_and(|after| after.as_secs() <= 20), "no event may say that the obstacle is gone: {again:?}");
     assert_eq!(scene.world.condition("FailoverReady"), "False MoveWaits");
     let message = scene.world.message("FailoverReady");
     assert!(message.contains(why), "{message}");

@@ -25,6 +25,10 @@ use decision::FailoverDecision;
 use lost::Loss;
 use seats::{SECOND_LOOK, Seats, due_at};
 
+/// Seconds after which a move that waits is decided again. No event may say that the obstacle is gone, such as the end of a Work in a
+/// cluster that has left.
+const WAITING_PACE: i64 = 20;
+
 /// Decides where the voters shall be. `may_change` is true if the selection may change now. At most one home gets another place.
 pub(super) fn decide(known: &Known<'_>, may_change: bool) -> FailoverDecision {
     let mut failover = FailoverDecision::default();
@@ -72,6 +76,9 @@ pub(super) fn decide(known: &Known<'_>, may_change: bool) -> FailoverDecision {
                 }
             }
         }
+    }
+    if !failover.waits.is_empty() {
+        failover.requeue_in(WAITING_PACE);
     }
     failover
 }
