@@ -51,8 +51,8 @@ fn missing(seats: &Seats<'_>) -> Option<BTreeSet<i32>> {
 pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
     let Some(loss) = Loss::of(seats, home) else { return without_loss(seats, home, failover) };
     let known = seats.known;
-    let recorded = known.status.clusters.iter().find(|cluster| cluster.name == home);
-    let recorded = recorded.and_then(|cluster| cluster.lost_since.as_ref()).map(|since| since.0.min(known.now));
+    let recorded =
+        seats.recorded(home).and_then(|cluster| cluster.lost_since.as_ref()).map(|since| since.0.min(known.now));
     let since = recorded.unwrap_or(known.now).max(loss.earliest.unwrap_or(Timestamp::MIN)).min(known.now);
     failover.lost_since.insert(home.to_owned(), since);
     let (seat, place) = (seats.seat(home), seats.place(home));
@@ -81,15 +81,21 @@ fn is_refused(seats: &Seats<'_>, home: &str, failover: &FailoverDecision) -> boo
 
 /// The first place that can take the voters of a lost cluster: the home, if they are at a spare, then the spares in order.
 fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
-    let place = seats.place(home);
-    let spares = seats.known.spares().iter().map(String::as_str);
-    let away = (place != home).then_some(home);
-    let mut all = away.into_iter().chain(spares).filter(|to| *to != place && *to != seats.seat(home));
-    let next = all.find(|to| spare::unusable(seats, to).is_none() && !seats.moved.values().any(|used| used == to));
+    let next = first_usable(seats, home, seats.known.spares().iter());
     if next.is_none() {
         failover.waits.push(format!("{home}: no spare can take its voters"));
     }
-    next.map(ToOwned::to_owned)
+    next
+}
+
+/// The first other place that is free and can take the voters of a home: the home, if they are at a spare, then these spares.
+fn first_usable<'a>(seats: &Seats<'_>, home: &'a str, spares: impl Iterator<Item = &'a String>) -> Option<String> {
+    let place = seats.place(home);
+    let away = (place != home).then_some(home);
+    let mut all =
+        away.into_iter().chain(spares.map(String::as_str)).filter(|to| *to != place && *to != seats.seat(home));
+    let is_free = |to: &str| !seats.moved.values().any(|used| used == to);
+    all.find(|to| is_free(to) && spare::unusable(seats, to).is_none()).map(ToOwned::to_owned)
 }
 
 /// A home whose voters are not lost: they stay, are called back from a move that has not begun, leave a spare that cannot take
@@ -110,9 +116,7 @@ fn without_loss(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) 
     }
     if is_stuck(seats, place) && declared(seats, |failover| failover.move_after_seconds).is_some() {
         let later = seats.known.spares().iter().skip_while(|spare| *spare != place).skip(1);
-        let free = |to: &&String| !seats.moved.values().any(|used| used == *to);
-        let own = Some(home).filter(|home| spare::unusable(seats, home).is_none()).map(ToOwned::to_owned);
-        let next = own.or_else(|| later.filter(free).find(|to| spare::unusable(seats, to).is_none()).cloned());
+        let next = first_usable(seats, home, later);
         if next.is_none() {
             failover
                 .waits
@@ -150,8 +154,8 @@ fn is_due_home(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -
     let known = seats.known;
     let cluster = known.clusters.iter().find(|cluster| cluster.name() == home).filter(|cluster| cluster.ready());
     let Some(changed) = cluster.and_then(Cluster::ready_changed) else { return false };
-    let recorded = known.status.clusters.iter().find(|cluster| cluster.name == home);
-    let recorded = recorded.and_then(|cluster| cluster.ready_since.as_ref()).map_or(known.now, |since| since.0);
+    let recorded =
+        seats.recorded(home).and_then(|cluster| cluster.ready_since.as_ref()).map_or(known.now, |since| since.0);
     // Karmada may have reached a cluster all the time that had no Ready node.
     let since = recorded.max(changed.0).min(known.now);
     failover.ready_since.insert(home.to_owned(), since);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::rollout::{cluster_selection::ClusterSelection, known::Known};
-use mczk_api::zookeeper::Role;
+use mczk_api::{multiclusterzookeeper::ClusterStatus, zookeeper::Role};
 
 /// Seconds between a settled schedule and the server list of a move that no user asked for. A control plane that was frozen has
 /// woken by then, and shows whether the voters follow.
@@ -63,10 +63,14 @@ impl Seats<'_> {
         all.find(|cluster| !self.voters(cluster).is_empty()).unwrap_or(home)
     }
 
+    /// What the last status says of a cluster.
+    pub(super) fn recorded(&self, cluster: &str) -> Option<&ClusterStatus> {
+        self.known.status.clusters.iter().find(|recorded| recorded.name == cluster)
+    }
+
     /// When a home got its place, by the status: absent if it is at home.
     fn recorded_since(&self, home: &str) -> Option<Timestamp> {
-        let recorded = self.known.status.clusters.iter().find(|cluster| cluster.name == home)?;
-        recorded.moved_since.as_ref().map(|since| since.0)
+        self.recorded(home)?.moved_since.as_ref().map(|since| since.0)
     }
 
     /// When each home got its place, as far as that is not at home already.

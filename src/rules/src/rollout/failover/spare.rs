@@ -50,8 +50,7 @@ pub(super) fn unusable(seats: &Seats<'_>, name: &str) -> Option<String> {
 fn still_held(seats: &Seats<'_>, cluster: &Cluster) -> Option<String> {
     let known = seats.known;
     let name = cluster.name();
-    let before = known.status.clusters.iter().find(|before| before.name == name);
-    if before.is_some_and(|before| known.is_left_behind(before)) {
+    if seats.recorded(name).is_some_and(|before| known.is_left_behind(before)) {
         return Some(format!(
             "Karmada has not removed the former object from {name} yet, which takes up to 17 minutes"
         ));

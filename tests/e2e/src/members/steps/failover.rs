@@ -179,7 +179,7 @@ impl StoryContext<'_> {
         Ok(Seat { home: home.to_owned(), spare, voters })
     }
 
-    /// A cluster with two voters, neither of which leads.
+    /// A cluster with two voters. The leader is in another one.
     async fn seat_without_leader(&self) -> Result<Seat> {
         let (leader, _) = self.leader().await?;
         let object = self.scene.get(NAME).await?;
