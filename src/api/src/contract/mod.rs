@@ -21,6 +21,7 @@ pub mod owned_fields;
 pub mod pod_layout;
 pub mod preflight;
 pub mod replace_request;
+pub mod requested_places;
 pub mod server_list;
 pub mod settings;
 pub mod spec_hash;

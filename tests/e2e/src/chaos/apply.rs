@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::{
+    moves::failover,
     operations::{Kind, Operation},
     process,
     world::{self, Declared, NAME, VOTERS, World},
@@ -69,6 +70,8 @@ pub enum Undo {
     Clock,
     /// The rollout continues.
     Unpause,
+    /// The user asks for the voters of this cluster to go home.
+    Home(String),
 }
 
 /// A pod of a server.
@@ -135,6 +138,8 @@ impl World<'_> {
             | Kind::UseUpConnections
             | Kind::FillDisk => self.hit_server(operation).await,
             Kind::PauseAll => self.pause_all().await,
+            Kind::RequestMove | Kind::RehearseMove => self.request_move(operation).await,
+            Kind::KillKarmada => self.kill_karmada(operation).await,
             Kind::ForgetConnections | Kind::DropLargePackets | Kind::Refuse => self.limit(operation).await,
             Kind::RefuseAll => self.refuse_all().await,
             Kind::LoseControlPlane | Kind::RestoreControlPlane => self.lose_control_plane(operation.kind).await,
@@ -400,6 +405,7 @@ impl World<'_> {
                 self.members.federation.set_clock(None).await
             }
             Undo::Unpause => self.soon(self.declare(json!({ "rollout": { "paused": false } }))).await,
+            Undo::Home(home) => self.soon(self.scene.command(&["failover", NAME, "--back", home])).await.map(drop),
         }
     }
 }
@@ -421,7 +427,9 @@ fn wanted(operation: &Operation, declared: &mut Declared, clusters: &[String], n
         }
         Kind::ChangePlacement => {
             declared.placement = another_placement(operation, &declared.placement, clusters)?;
-            spec::placement(&declared.placement)
+            let mut spec = spec::placement(&declared.placement);
+            spec["failover"] = failover(&declared.placement, clusters);
+            spec
         }
         Kind::PauseRollout => json!({ "rollout": { "paused": true } }),
         other => bail!("{} is no change of the spec", other.name()),

@@ -13,6 +13,7 @@ use mczk_api::contract::labels::REPLACE_VOLUME;
 use tokio::time::{Instant, sleep};
 
 use super::{
+    moves::moved,
     play::Record,
     world::{Declared, NAME, World},
 };
@@ -43,6 +44,8 @@ pub enum Failure {
     Lost(usize),
     /// Two transactions have one number, or two servers differ.
     Forked,
+    /// Voters moved to a spare without a request, and one of them followed.
+    MovedUnasked,
     /// The histories of some registers are not linearizable.
     NotLinearizable(usize),
 }
@@ -53,6 +56,7 @@ impl std::fmt::Display for Failure {
             Self::Stuck => f.write_str("STUCK"),
             Self::Lost(number) => write!(f, "LOST: {number}"),
             Self::Forked => f.write_str("FORKED"),
+            Self::MovedUnasked => f.write_str("MOVED UNASKED"),
             Self::NotLinearizable(number) => write!(f, "NOT LINEARIZABLE: {number}"),
         }
     }
@@ -133,7 +137,9 @@ impl World<'_> {
         let ready = servers.iter().filter(|server| server.ready).count();
         ensure!(ready == voters && servers.len() == voters, "{ready} of {} servers are ready", servers.len());
         let used: BTreeSet<&String> = servers.iter().map(|server| &server.cluster).collect();
-        ensure!(used.iter().all(|cluster| placement.contains(cluster)), "servers run in {used:?}");
+        let moved = moved(&object);
+        let wanted: BTreeSet<&String> = placement.iter().map(|home| moved.get(home).copied().unwrap_or(home)).collect();
+        ensure!(used.is_subset(&wanted), "servers run in {used:?}, and not in {wanted:?}");
         for address in self.pods().addresses().await? {
             serves(&address).await?;
         }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{
     apply::{Applied, Undo},
+    moves::failover,
     operations::Kind,
     world::{NAME, World},
 };
@@ -51,6 +52,7 @@ impl World<'_> {
         let mut object = self.object()?;
         let place = object.pointer_mut("/spec/placement/clusterAffinity/clusterNames");
         *place.context("the object has no placement")? = json!(self.clusters);
+        object["spec"]["failover"] = failover(&self.clusters, &self.clusters);
         if self.scene.get(NAME).await.is_err() {
             self.scene.create(&object).await?;
         }
@@ -62,7 +64,9 @@ impl World<'_> {
             Ok(())
         })
         .await?;
-        let wanted = spec::placement(&self.declared().placement);
+        let placement = self.declared().placement.clone();
+        let mut wanted = spec::placement(&placement);
+        wanted["failover"] = failover(&placement, &self.clusters);
         self.declare(wanted).await
     }
 

@@ -10,6 +10,7 @@ mod control_plane;
 pub mod governor;
 mod hands;
 mod limits;
+pub mod moves;
 pub mod network;
 pub mod operations;
 pub mod play;

@@ -19,6 +19,8 @@ pub enum Kind {
     KillAgent,
     /// The operator ends by kill -9, and starts again.
     KillOperator,
+    /// A component of Karmada ends by kill -9, and starts again.
+    KillKarmada,
     /// A server's pod is deleted.
     DeletePod,
     /// A server's pod is deleted without a grace period, and the API server forgets it at once.
@@ -37,7 +39,7 @@ pub enum Kind {
     SwapVolumes,
     /// A whole cluster loses power.
     PowerOff,
-    /// A whole cluster loses power for longer than its voters keep their votes.
+    /// A whole cluster loses power for longer than its voters keep their votes, and for long enough that they move to a spare.
     LongPowerOff,
     /// A node loses power.
     PowerOffNode,
@@ -93,6 +95,10 @@ pub enum Kind {
     ChangeReplicas,
     /// The user adds a cluster to the placement, or removes one.
     ChangePlacement,
+    /// The user asks for a move of voters to a spare, then for the way home, and removes the request at last.
+    RequestMove,
+    /// The user asks for a move of voters to a spare, and soon for the way home.
+    RehearseMove,
     /// The user pauses the rollout.
     PauseRollout,
     /// The user asks for another authority of the quorum.
@@ -182,8 +188,11 @@ impl Kind {
             Self::ForceDeletePod | Self::DeleteLogs | Self::SwapVolumes | Self::ReplaceVolume => (Server, 2, None),
             Self::KillAgent | Self::ChangePlacement => (Cluster, 4, None),
             Self::DeleteStatefulSet => (Cluster, 2, None),
-            Self::KillLeader | Self::KillOperator | Self::ChangeSetting | Self::ChangeReplicas => (Whole, 4, None),
-            Self::ChangeAnnotation
+            Self::KillLeader | Self::KillOperator | Self::RequestMove | Self::ChangeSetting | Self::ChangeReplicas => {
+                (Whole, 4, None)
+            }
+            Self::KillKarmada
+            | Self::ChangeAnnotation
             | Self::ChangeImage
             | Self::ChangeVersion
             | Self::EditPropagation
@@ -196,7 +205,8 @@ impl Kind {
             | Self::DeleteWork
             | Self::WipeStatus => (Whole, 1, None),
             Self::PowerOff | Self::PowerOffNode | Self::DropLargePackets => (Cluster, 2, Some((10, 45))),
-            Self::LongPowerOff => (Cluster, 2, Some((80, 130))),
+            Self::LongPowerOff => (Cluster, 2, Some((80, 240))),
+            Self::RehearseMove => (Whole, 2, Some((5, 50))),
             Self::CutServers | Self::CutKarmada | Self::ForgetConnections | Self::Refuse => {
                 (Cluster, 3, Some((10, 45)))
             }

@@ -24,6 +24,8 @@ pub struct Row {
     pub pause: Duration,
     /// Number of lost writes.
     pub lost: usize,
+    /// Number of decisions to move voters.
+    pub moves: usize,
     /// Number of forks.
     pub forked: usize,
     /// 1 if the ensemble did not become as declared.
@@ -36,11 +38,12 @@ pub struct Row {
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:>5} {:>8} {:>10} {:>7} {:>8} {:>8} {:>5} {:>6} {:>5} {:>9} {:>13} {:>9} {:>7} {:>16} {:>9}",
+        "{:>5} {:>8} {:>10} {:>7} {:>5} {:>8} {:>8} {:>5} {:>6} {:>5} {:>9} {:>13} {:>9} {:>7} {:>16} {:>9}",
         "ROUND",
         "TOOK",
         "OPERATIONS",
         "SKIPPED",
+        "MOVES",
         "RUST",
         "JAVA",
         "LOST",
@@ -61,11 +64,12 @@ pub fn line(row: &Row) -> String {
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     let [rust, java] = row.writes;
     format!(
-        "{:5} {:>8} {:10} {:7} {rust:8} {java:8} {:5} {:6} {:5} {:>9} {:>13} {:9} {:7} {:16} {:9}",
+        "{:5} {:>8} {:10} {:7} {:5} {rust:8} {java:8} {:5} {:6} {:5} {:>9} {:>13} {:9} {:7} {:16} {:9}",
         row.round,
         seconds(row.took),
         row.applied,
         row.skipped,
+        row.moves,
         row.lost,
         row.forked,
         row.stuck,
@@ -93,11 +97,12 @@ pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Durat
     }
     let _ = write!(
         text,
-        "minutes {:.1}, operations {}, rounds {}, writes {} (Rust {}, Java {}), lost {}, forked {}, stuck {}, longest \
+        "minutes {:.1}, operations {}, rounds {}, moves {}, writes {} (Rust {}, Java {}), lost {}, forked {}, stuck {}, longest \
          pause {:.1} s\nregisters {}, operations of registers {}, not linearizable {}, undecided in 60 s {}",
         took.as_secs_f64() / 60.0,
         sum(|row| row.applied),
         rows.len(),
+        sum(|row| row.moves),
         sum(|row| row.writes.iter().sum()),
         sum(|row| row.writes.first().copied().unwrap_or_default()),
         sum(|row| row.writes.last().copied().unwrap_or_default()),
@@ -141,6 +146,7 @@ mod tests {
             healed: Duration::from_secs(30),
             applied: 9,
             skipped: 1,
+            moves: 2,
             writes: [1200, 800],
             pause: Duration::from_millis(6_100),
             registers: Verdicts { operations: 4200, registers: 2, broken: 0, undecided: 0 },
@@ -151,11 +157,11 @@ mod tests {
         assert_eq!(
             text,
             [
-                "ROUND     TOOK OPERATIONS SKIPPED     RUST     JAVA  LOST FORKED STUCK HEALED IN LONGEST PAUSE \
+                "ROUND     TOOK OPERATIONS SKIPPED MOVES     RUST     JAVA  LOST FORKED STUCK HEALED IN LONGEST PAUSE \
                  REGISTERS CHECKED NOT LINEARIZABLE UNDECIDED",
-                "    1  101.5 s          9       1     1200      800     0      0     0    30.0 s         6.1 s \
+                "    1  101.5 s          9       1     2     1200      800     0      0     0    30.0 s         6.1 s \
                  \x20       2    4200                0         0",
-                "    2  101.5 s          9       1     1200      800     3      0     1    30.0 s         6.1 s \
+                "    2  101.5 s          9       1     2     1200      800     3      0     1    30.0 s         6.1 s \
                  \x20       3     900                1         1",
             ]
         );
@@ -168,8 +174,8 @@ mod tests {
                 "OPERATION            APPLIED SKIPPED",
                 "kill-leader                2       0",
                 "power-off                 16       2",
-                "minutes 3.5, operations 18, rounds 2, writes 4000 (Rust 2400, Java 1600), lost 0, forked 0, stuck 0, longest \
-                 pause 6.1 s",
+                "minutes 3.5, operations 18, rounds 2, moves 4, writes 4000 (Rust 2400, Java 1600), lost 0, forked 0, stuck 0, \
+                 longest pause 6.1 s",
                 "registers 4, operations of registers 8400, not linearizable 0, undecided in 60 s 0",
             ]
         );

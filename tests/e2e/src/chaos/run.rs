@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -115,7 +116,10 @@ async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, 
     members.report(&format!("seed {}: the ensemble is Ready, and all clients begin", options.plan.seed));
     println!("{}", report::head());
     let mut clients = Clients::start(&world, options).await?;
-    let played = play(&world, options, record, &mut clients, results).await;
+    let played = tokio::select! {
+        played = play(&world, options, record, &mut clients, results) => played,
+        unasked = world.watch_moves(record) => Err(unasked),
+    };
     // Also of a run that has failed: a history may show why.
     let verdicts = clients.registers.stop().await;
     if let (Ok(verdicts), Some(last)) = (&verdicts, results.rows.last_mut()) {
@@ -182,7 +186,7 @@ async fn play(
                 Some(Failure::Lost(number)) => row.lost = *number,
                 Some(Failure::Forked) => row.forked = 1,
                 // The verdicts are in the row already.
-                Some(Failure::NotLinearizable(_)) | None => {}
+                Some(Failure::NotLinearizable(_) | Failure::MovedUnasked) | None => {}
             }
         }
         println!("{}", report::line(&row));
@@ -211,6 +215,7 @@ async fn one(
     let ended = Instant::now();
     let settled = world.settle(record).await;
     row.healed = ended.elapsed();
+    row.moves = world.moves.swap(0, Ordering::Relaxed);
     row.took = begun.elapsed();
     settled?;
     world.members.federation.operator_alive().await?;

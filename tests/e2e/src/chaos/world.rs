@@ -2,15 +2,18 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
 
-use super::network::Network;
+use super::{moves::failover, network::Network};
 use crate::{
     members::{Members, Pods, Server, logs::Logs, spec},
     programs::Process,
@@ -48,15 +51,14 @@ pub struct Declared {
 
 impl Declared {
     /// The whole object.
-    fn object(&self) -> Result<Value> {
+    fn object(&self, clusters: &[String]) -> Result<Value> {
         let mut spec = spec::first(self.image, spec::FOLDERS, &self.placement, true);
         let (path, settings) = ("/template/zooCfg", settings(self.changes));
         if let (Some(first), Some(settings)) = (spec.pointer_mut(path), settings.pointer(path)) {
             first.clone_from(settings);
         }
-        // Long power losses last longer.
         if let Some(spec) = spec.as_object_mut() {
-            spec.insert("failover".to_owned(), json!({ "demoteAfterSeconds": 60 }));
+            spec.insert("failover".to_owned(), failover(&self.placement, clusters));
         }
         Ok(ensemble(NAME, i32::try_from(self.voters)?, &spec))
     }
@@ -84,21 +86,25 @@ pub struct World<'a> {
     pub logs: tokio::sync::Mutex<Logs>,
     /// True if a control plane was lost, and Secrets of its authority may be left in member clusters.
     pub has_lost_secrets: AtomicBool,
+    /// The number of decisions to move voters that were seen.
+    pub moves: AtomicUsize,
     /// Held while the user changes the spec.
     pub changing: tokio::sync::Mutex<()>,
     declared: Mutex<Declared>,
 }
 
 impl<'a> World<'a> {
-    /// Declares an ensemble over all clusters.
+    /// Declares an ensemble over the first three clusters. Others are spares.
     ///
     /// # Errors
     /// If the API server refuses it.
     pub async fn new(members: &'a Members<'a>) -> Result<Self> {
         let scene = Scene::new(members.federation, "chaos", crate::agent::Behaviour::default()).await?;
         let clusters: Vec<String> = members.federation.members.keys().cloned().collect();
-        let declared = Declared { voters: VOTERS, placement: clusters.clone(), image: scene::IMAGE, changes: 0 };
-        scene.create(&declared.object()?).await?;
+        // The last one of four is a spare at first.
+        let placement = clusters.get(..clusters.len().min(3)).unwrap_or_default().to_vec();
+        let declared = Declared { voters: VOTERS, placement, image: scene::IMAGE, changes: 0 };
+        scene.create(&declared.object(&clusters)?).await?;
         Ok(Self {
             members,
             scene,
@@ -110,6 +116,7 @@ impl<'a> World<'a> {
             sessions: tokio::sync::Mutex::default(),
             logs: tokio::sync::Mutex::default(),
             has_lost_secrets: AtomicBool::new(false),
+            moves: AtomicUsize::default(),
             changing: tokio::sync::Mutex::default(),
             declared: Mutex::new(declared),
         })
@@ -125,7 +132,7 @@ impl<'a> World<'a> {
     /// # Errors
     /// If it has too many voters.
     pub fn object(&self) -> Result<Value> {
-        self.declared().object()
+        self.declared().object(&self.clusters)
     }
 
     /// Changes the spec.

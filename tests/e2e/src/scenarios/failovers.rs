@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::ListParams};
 use mczk_api::{MultiClusterZooKeeper, contract::labels::FAILOVER};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
 use crate::{
@@ -23,14 +25,24 @@ const MOVE: Duration = Duration::from_secs(480);
 /// How often the objects are read, all at once.
 const PACE: Duration = Duration::from_secs(1);
 
+/// A number from the environment.
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// How many ensembles lose a cluster.
 fn count() -> usize {
-    std::env::var("E2E_ENSEMBLES").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+    number("E2E_ENSEMBLES", 1)
+}
+
+/// How many processes are killed meanwhile. The cluster is lost until that is done.
+fn kills() -> usize {
+    number("E2E_KILLS", 0)
 }
 
 /// How much longer the scenario takes with them.
 pub(super) fn time() -> Duration {
-    Duration::from_secs(10) * u32::try_from(count()).unwrap_or(u32::MAX)
+    Duration::from_secs(10) * u32::try_from(count() + 2 * kills()).unwrap_or(u32::MAX)
 }
 
 /// An ensemble of 2 voters in m1 and 1 in m2, whose spare is m3.
@@ -88,7 +100,7 @@ pub(super) async fn moved_by_command(federation: &Federation) -> Result<()> {
     scene.members_match("zoo").await.map(drop)
 }
 
-/// `E2E_ENSEMBLES` lose one cluster at the same time.
+/// `E2E_ENSEMBLES` lose one cluster at the same time, while `E2E_KILLS` processes are killed one after the other.
 pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
     let count = count();
     let scene = Scene::new(federation, "lost", Behaviour::default()).await?;
@@ -99,10 +111,23 @@ pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
     let settled = |object: &MultiClusterZooKeeper| is_settled(object) && voters(object).contains_key("m2");
     until_all(&scene, count, "is deployed", settled).await?;
 
+    let killed = AtomicUsize::new(0);
+    let losses = async {
+        loop {
+            lose_m2(federation, &scene, count).await?;
+            if killed.load(Ordering::Relaxed) >= kills() {
+                return Ok(());
+            }
+        }
+    };
+    tokio::try_join!(losses, kill_parts(federation, &killed)).map(drop)
+}
+
+async fn lose_m2(federation: &Federation, scene: &Scene<'_>, count: usize) -> Result<()> {
     let agents = federation.agents.as_ref().context("the agents do not run in this process")?;
     agents.cut_power("m2");
     federation.rig.stop("m2/apiserver").await?;
-    let away = while_m2_is_dark(&scene, count).await;
+    let away = while_m2_is_dark(scene, count).await;
     federation.rig.start("m2/apiserver").await?;
     federation.rig.ready("m2").await?;
     agents.return_power("m2", federation.members.get("m2").cloned().context("there is no m2")?);
@@ -119,9 +144,39 @@ pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
         Ok(())
     })
     .await?;
-    until_all(&scene, count, "is home", home).await?;
+    until_all(scene, count, "is home", home).await?;
     let broken = agents.violations(&scene.namespace);
     ensure!(broken.is_empty(), "{broken:?}");
+    Ok(())
+}
+
+/// Kills the operator, an agent beside the lost cluster, or a part of Karmada, each some seconds after the one before.
+async fn kill_parts(federation: &Federation, killed: &AtomicUsize) -> Result<()> {
+    let chosen = number("E2E_SEED", 1);
+    let mut random = StdRng::seed_from_u64(u64::try_from(chosen)?);
+    let agents = federation.agents.as_ref().context("the agents do not run in this process")?;
+    for number in 0..kills() {
+        tokio::time::sleep(Duration::from_millis(random.random_range(500..5_500))).await;
+        // A part of Karmada that was killed acts again after the lease of its former process.
+        match number % 5 {
+            0 | 2 => {
+                federation.kill_operator().await?;
+                tokio::time::sleep(Duration::from_millis(random.random_range(0..800))).await;
+                federation.start_operator_patiently().await?;
+            }
+            1 | 3 => {
+                let cluster = if random.random_bool(0.5) { "m1" } else { "m3" };
+                agents.kill(cluster);
+                tokio::time::sleep(Duration::from_millis(random.random_range(0..800))).await;
+                agents.restart(cluster, federation.members.get(cluster).cloned().context("there is no such cluster")?);
+            }
+            _ => {
+                let parts = ["karmada-controller-manager", "karmada-scheduler", "karmada-webhook"];
+                federation.rig.kill(parts.get(number / 5 % 3).context("there is no part")?).await?;
+            }
+        }
+        killed.fetch_add(1, Ordering::Relaxed);
+    }
     Ok(())
 }
 

@@ -5,12 +5,14 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
 use super::{
-    annotation::RequestedPlaces,
     homes::VoterHomes,
     preview::{FailoverPreview, preview, problem},
     spare,
 };
-use mczk_api::{MultiClusterZooKeeper, contract::labels::FAILOVER};
+use mczk_api::{
+    MultiClusterZooKeeper,
+    contract::{labels::FAILOVER, requested_places::RequestedPlaces},
+};
 use mczk_rules::rollout::plan::Observed;
 
 /// What a user asks for.
@@ -81,7 +83,13 @@ pub(super) fn decide(
         return Err("the object is being deleted: its servers stop for good".to_owned());
     }
     let before = object.annotations().get(FAILOVER).cloned();
-    let requested = RequestedPlaces::read(before.as_deref(), &object.name_any())?;
+    let requested = RequestedPlaces::read(object.annotations()).map_err(|part| {
+        format!(
+            "the annotation {FAILOVER} has {part:?}, which is no pair CLUSTER=PLACE. Correct it, or remove it: kubectl annotate \
+             mczk {} {FAILOVER}-",
+            object.name_any()
+        )
+    })?;
     let homes = VoterHomes::of(&parsed, &requested);
     let (home, place) = match wish {
         Wish::From { cluster, to } => {
@@ -99,12 +107,11 @@ pub(super) fn decide(
         Wish::Release(cluster) => (homes.meant_by(cluster)?.to_owned(), None),
     };
     let after = match &place {
-        Some(place) => requested.with(&home, place).value(),
-        None => requested.without(&home).value(),
+        Some(place) => requested.with(&home, place),
+        None => requested.without(&home),
     };
     // A value that says the same stays as it is written.
-    let is_same = RequestedPlaces::read(after.as_deref(), "")? == requested;
-    let after = if is_same { before.clone() } else { after };
+    let after = if after == requested { before.clone() } else { after.value() };
     let preview = seen.map(|seen| preview(seen, after.as_deref(), now));
     let decision = MoveDecision { home, place, values: (before, after), homes, preview };
     refusal(&decision).map_or(Ok(decision), Err)

@@ -18,7 +18,7 @@ use crate::terminal::{
     output::{Exit, print},
     scope::status_of,
 };
-use mczk_api::{contract::labels::FAILOVER, multiclusterzookeeper::ClusterStatus};
+use mczk_api::{contract::requested_places::RequestedPlaces, multiclusterzookeeper::ClusterStatus};
 use mczk_reading::read_only;
 
 /// An ensemble that a request concerns.
@@ -146,19 +146,16 @@ async fn all_there(client: &Client, concerned: &mut [ConcernedEnsemble], limit: 
 fn is_concerned(object: &DynamicObject, wish: &Wish) -> bool {
     let Ok(status) = status_of(object) else { return true };
     let cluster = |name: &str| status.clusters.iter().find(|cluster| cluster.name == name);
-    let is_named = |home: &str| {
-        let pairs = object.annotations().get(FAILOVER).map(|value| value.split(','));
-        pairs.into_iter().flatten().any(|pair| pair.split('=').next().is_some_and(|named| named.trim() == home))
-    };
+    let Ok(requested) = RequestedPlaces::read(object.annotations()) else { return true };
     match wish {
         Wish::From { cluster: left, .. } => cluster(left).is_some_and(|cluster| !cluster.voters.is_empty()),
         Wish::Back(home) => {
             let holds = |cluster: &ClusterStatus| cluster.moved_to.as_ref() == Some(home);
-            is_named(home)
+            requested.names(home)
                 || cluster(home).is_some_and(|cluster| cluster.moved_to.is_some())
                 || status.clusters.iter().any(holds)
         }
-        Wish::Release(home) => is_named(home),
+        Wish::Release(home) => requested.names(home),
     }
 }
 

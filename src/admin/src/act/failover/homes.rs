@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::annotation::RequestedPlaces;
 use mczk_api::{
     MultiClusterZooKeeper,
+    contract::requested_places::RequestedPlaces,
     multiclusterzookeeper::{ClusterStatus, Failover},
 };
 
@@ -120,7 +120,7 @@ mod tests {
                 { "name": "m3", "movedTo": "m5", "voters": [4] }, { "name": "m4", "voters": [1, 2] },
             ] },
         }));
-        VoterHomes::of(&object, &RequestedPlaces::read(Some(annotation), "zk").unwrap())
+        VoterHomes::of(&object, &annotation.parse().unwrap())
     }
 
     #[rstest]

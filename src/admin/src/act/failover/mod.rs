@@ -1,6 +1,5 @@
 //! `mczk failover`: requests where the voters of a cluster shall be.
 
-mod annotation;
 mod decide;
 mod every;
 mod homes;

@@ -1,6 +1,8 @@
 //! The spare that takes the voters of a cluster, if the user names none.
 
-use super::{annotation::RequestedPlaces, homes::VoterHomes};
+use mczk_api::contract::requested_places::RequestedPlaces;
+
+use super::homes::VoterHomes;
 
 /// The place for the voters of a home that leave a cluster. `problem` says why a spare could take none.
 ///
@@ -45,7 +47,7 @@ mod tests {
 
     /// The voters of m2 are at m4, those of m1 and m3 at home.
     fn chosen(spares: &[&str], annotation: &str, left: (&str, &str), broken: &[&str]) -> Result<String, String> {
-        let requested = RequestedPlaces::read(Some(annotation), "zk").unwrap();
+        let requested = annotation.parse().unwrap();
         let object = multi_cluster_zookeeper(json!({
             "spec": { "failover": { "spares": spares } },
             "status": { "clusters": [

@@ -385,6 +385,32 @@ fn an_object_that_was_never_accepted_is_removed(
     assert_eq!(cluster.reconcile().remove_object, removed);
 }
 
+/// The cluster had servers before, was selected again, and was not selected any more after its network check: the objects of the
+/// check end with the object, and the volumes stay. Servers need the object.
+#[rstest]
+#[case::of_the_check(0, &["abc"])]
+#[case::servers(1, &[])]
+fn objects_beside_former_volumes_do_not_keep_an_object_that_was_never_accepted(
+    #[case] replicas: i32,
+    #[case] ended: &[&str],
+) {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let named = |name: &str| Some([(name.to_owned(), String::new())].into());
+    cluster.observation.object.metadata.labels = named("mczk.io/ensemble");
+    cluster.observation.object.metadata.annotations = named("mczk.io/applied-hash");
+    cluster.observation.claims = vec![fixtures::claim("data-zk-abc-0", "abc")];
+    cluster.observation.remaining = ["abc".to_owned()].into();
+    let set =
+        ServerSet { name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas, revision: None };
+    cluster.observation.sets = vec![set];
+    let decision = cluster.reconcile();
+    assert!(decision.remove.iter().eq(ended) && decision.reclaim == Reclaim::default(), "{:?}", decision.remove);
+    assert!(!decision.remove_object);
+    cluster.observation.remaining.clear();
+    cluster.observation.sets.retain(|set| set.replicas > 0);
+    assert_eq!(cluster.reconcile().remove_object, replicas == 0);
+}
+
 #[test]
 fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
     let mut cluster = Cluster::new(list_in(EnsemblePhase::Bootstrapping, 1, ALL));

@@ -36,7 +36,9 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     let object = &observation.object;
     let none = ZooKeeperStatus::default();
     let probes = preflight::plan(observation);
-    let remove = &observation.tombstones | &preflight::leftovers(observation, None, &probes);
+    let orphaned = is_orphaned(observation);
+    let ends = if orphaned { observation.remaining.clone() } else { preflight::leftovers(observation, None, &probes) };
+    let remove = &observation.tombstones | &ends;
     let others = other_incarnations::living(observation, None, &remove, &probes);
     let inputs = AgentStatusInputs {
         generation: object.metadata.generation,
@@ -68,7 +70,6 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         now,
     };
     let deleting = object.metadata.deletion_timestamp.is_some();
-    let orphaned = is_orphaned(observation);
     Decision {
         list: None,
         replicas: None,
@@ -84,7 +85,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         status: status::report(&inputs),
         finalizer: probes.incarnation.is_some()
             || has_finalizer(object) && (!deleting || !observation.incarnations().is_empty()),
-        remove_object: orphaned && !is_just_written(object, now),
+        remove_object: orphaned && observation.incarnations().is_empty() && !is_just_written(object, now),
         requeue: if probes == ProbePlan::default() && !orphaned { Requeue::AtRest } else { Requeue::Busy },
         probes,
     }
@@ -92,6 +93,8 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
 
 /// True if the operator created the object, Karmada has released it, and the agent never accepted it. Only the agent then
 /// removes it. If the cluster were selected again, Karmada would take it for a foreign object.
+///
+/// Volumes of a former stay may be here, and then objects of a network check too. They need no object, but servers do.
 fn is_orphaned(observation: &Observation) -> bool {
     let object = &observation.object;
     let by_operator = object.labels().contains_key(ENSEMBLE_LABEL) && object.annotations().contains_key(APPLIED_HASH);
@@ -100,7 +103,8 @@ fn is_orphaned(observation: &Observation) -> bool {
         && !object.labels().contains_key(KARMADA_MANAGED_LABEL)
         && !accepted
         && object.metadata.deletion_timestamp.is_none()
-        && observation.incarnations().is_empty()
+        && observation.servers.is_empty()
+        && observation.sets.iter().all(|set| set.replicas == 0)
 }
 
 /// True if Karmada may still be at work on the object. It may read it once more, to complete the deletion of the Work, and

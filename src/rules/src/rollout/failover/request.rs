@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use kube_core::ResourceExt;
 
 use crate::rollout::known::Known;
-use mczk_api::{contract::labels::FAILOVER, mutation::broken};
+use mczk_api::{
+    contract::{labels::FAILOVER, requested_places::RequestedPlaces},
+    mutation::broken,
+};
 
 /// The request that does nothing: the one that the object had when the operator's own objects were lost, or older than the server
 /// list; empty if it had none. Whether it was carried out since, and taken back, is unknown. One that is made later counts.
@@ -35,13 +38,11 @@ pub(super) fn refusal(known: &Known<'_>, outdated: Option<&String>) -> Option<St
 /// # Errors
 /// Why it is not followed, with the remedy.
 pub(super) fn read(known: &Known<'_>, homes: &[String]) -> Result<BTreeMap<String, String>, String> {
-    let Some(value) = known.object.annotations().get(FAILOVER) else { return Ok(BTreeMap::new()) };
     let (annotation, name) = (annotation(), &known.name);
+    let requested = RequestedPlaces::read(known.object.annotations())
+        .map_err(|part| format!("{annotation} has {part:?}: write CLUSTER=PLACE, separated by commas"))?;
     let mut places = BTreeMap::new();
-    for pair in value.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-        let Some((home, place)) = pair.split_once('=').map(|(home, place)| (home.trim(), place.trim())) else {
-            return Err(format!("{annotation} has {pair:?}: write CLUSTER=PLACE, separated by commas"));
-        };
+    for (home, place) in requested.pairs() {
         if !homes.iter().any(|known| known == home) {
             return Err(format!(
                 "{annotation} names {home}, which spec.placement does not select. Selected are {}. Remove it: mczk failover {name} \

@@ -21,7 +21,7 @@ use crate::{
 #[case::not_requested(Wish::Release("m1".to_owned()), "m2=m1", false)]
 fn which_ensembles_are_concerned(#[case] wish: Wish, #[case] annotation: &str, #[case] expected: bool) {
     let object = multi_cluster_zookeeper(json!({
-        "metadata": { "annotations": { FAILOVER: annotation } },
+        "metadata": { "annotations": { "mczk.io/failover": annotation } },
         "status": { "clusters": [
             { "name": "m1", "voters": [1] }, { "name": "m2", "movedTo": "m4" }, { "name": "m4", "voters": [2] },
         ] },
