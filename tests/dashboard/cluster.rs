@@ -26,7 +26,7 @@ use crate::{
     apiserver::ApiServer,
     patience::wait_for,
     program,
-    scenes::{binding, cluster, definition, ensemble, status},
+    scenes::{binding, cluster, definition, ensemble, moved, status},
 };
 
 const NAMESPACE: &str = "shop";
@@ -124,6 +124,14 @@ impl Cluster {
         let status = json!({ "status": status(voters, completed, off, message) });
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
         self.apply(Some(NAMESPACE), binding(name, voters, off)).await;
+    }
+
+    /// Writes that the voters of a home are at a spare: `voters` has those of the spare.
+    pub async fn write_moved(&self, name: &str, voters: &[(&str, &[i32])], (home, spare): (&str, &str)) {
+        self.write(name, voters, voters.len(), None, "").await;
+        let api = self.api(Some(NAMESPACE), "mczk.io/v1alpha1", "MultiClusterZooKeeper");
+        let patch: json_patch::Patch = serde_json::from_value(moved(home, spare)).unwrap();
+        api.patch_status(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.unwrap();
     }
 
     /// Deletes an ensemble.

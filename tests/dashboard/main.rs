@@ -35,6 +35,7 @@ async fn the_dashboard_in_a_browser() {
     the_page_shows_every_ensemble(&mut browser, &page);
     it_fits_every_window_and_scheme(&mut browser, &page);
     it_follows_changes(&mut browser, &page, &cluster).await;
+    it_shows_a_move(&mut browser, &page, &cluster).await;
     texts_are_no_markup(&mut browser, &page, &cluster).await;
     the_keyboard_reaches_the_content(&mut browser, &page);
     a_wrong_token_shows_nothing(&mut browser, &page);
@@ -89,15 +90,29 @@ fn it_fits_every_window_and_scheme(browser: &mut Browser, page: &Page) {
         browser.wait_for_text("shop/orders");
         browser.check(&page.origin, &format!("at {width} px, {scheme}"));
     }
-    let Some(folder) = std::env::var_os("MCZK_TEST_PICTURES") else { return };
     for (width, scheme, name) in [(1100, "light", "dashboard.png"), (390, "dark", "dashboard-phone.png")] {
         browser.open(&page.url, width, scheme);
         browser.wait_for_text("shop/orders");
-        let path = Path::new(&folder).join(name);
-        browser.picture(&path);
-        let size = std::fs::metadata(&path).unwrap().len();
-        assert!(size < PICTURE_LIMIT, "{name} has {size} bytes");
+        write_picture(browser, name);
     }
+}
+
+/// Writes a picture of the documentation, if that is asked for.
+fn write_picture(browser: &mut Browser, name: &str) {
+    let Some(folder) = std::env::var_os("MCZK_TEST_PICTURES") else { return };
+    let path = Path::new(&folder).join(name);
+    browser.picture(&path);
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size < PICTURE_LIMIT, "{name} has {size} bytes");
+}
+
+async fn it_shows_a_move(browser: &mut Browser, page: &Page, cluster: &Cluster) {
+    let voters: [(&str, &[i32]); 3] = [("berlin", &[1, 2]), ("paris", &[3, 4]), ("oslo", &[6])];
+    cluster.write_moved("orders", &voters, ("rome", "oslo")).await;
+    browser.open(&page.url, 1100, "light");
+    browser.wait_for_text("its voters are in oslo");
+    browser.check(&page.origin, "with moved voters");
+    write_picture(browser, "dashboard-moved.png");
 }
 
 async fn it_follows_changes(browser: &mut Browser, page: &Page, cluster: &Cluster) {

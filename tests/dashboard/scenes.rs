@@ -84,6 +84,17 @@ pub fn status(clusters: &Voters, completed: usize, off: Option<i32>, message: &s
     })
 }
 
+/// Changes of a status: the voters of a lost home are at a spare.
+pub fn moved(home: &str, spare: &str) -> Value {
+    let message = format!("The voters of {home} are in {spare}");
+    json!([
+        { "op": "add", "path": "/status/clusters/-", "value": { "name": home, "voters": [], "movedTo": spare, "movedSince": TIME } },
+        { "op": "add", "path": "/status/conditions/-", "value": {
+            "type": "FailedOver", "status": "True", "reason": "Moved", "message": message, "lastTransitionTime": TIME,
+        } },
+    ])
+}
+
 /// The reports of the agents: server 1 leads.
 pub fn binding(name: &str, clusters: &Voters, off: Option<i32>) -> Value {
     let server = |id: i32| {

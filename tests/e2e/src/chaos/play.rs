@@ -110,7 +110,7 @@ impl World<'_> {
                 applied.undo
             }
             Err(error) => {
-                let text: String = format!("{error:#}").chars().take(300).collect();
+                let text: String = format!("{error:#}").chars().take(600).collect();
                 record.comment(&format!("{at}: not possible: {text}"));
                 None
             }

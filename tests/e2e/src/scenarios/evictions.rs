@@ -21,8 +21,8 @@ use crate::{
 const CLUSTER: &str = "m2";
 const TAINT: &str = "e2e.example.com/maintenance";
 const EACH: [&str; 2] = ["zoo", "each"];
-/// A ConfigMap whose policy tolerates nothing. Its eviction shows that Karmada evicts.
-const BYSTANDER: &str = "bystander";
+/// Deployments whose policies tolerate nothing, by their kind of scheduling: what Karmada's failover does with them.
+const BYSTANDERS: [&str; 2] = ["divided", "duplicated"];
 
 pub(super) async fn tainted(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "tainted", Behaviour::default()).await?;
@@ -38,12 +38,18 @@ pub(super) async fn tainted(federation: &Federation) -> Result<()> {
         scene.settled(name).await?;
         scene.members_match(name).await?;
     }
-    bystander(&scene).await?;
+    for name in BYSTANDERS {
+        bystander(&scene, name).await?;
+        are_at(&scene, name, &[("m1", 2), (CLUSTER, 2)]).await?;
+    }
     is_imported(&scene).await?;
     taint(&scene, json!([{ "key": TAINT, "effect": "NoExecute" }])).await?;
     let result = while_tainted(&scene).await;
     taint(&scene, json!(null)).await?;
     result?;
+    // The replicas of the divided one do not come back by themselves.
+    are_at(&scene, "duplicated", &[("m1", 2), (CLUSTER, 2)]).await?;
+    are_at(&scene, "divided", &[("m1", 4)]).await?;
     forced(&scene).await?;
     for name in EACH.into_iter().chain(["imported"]) {
         scene.delete(name).await?;
@@ -54,12 +60,8 @@ pub(super) async fn tainted(federation: &Federation) -> Result<()> {
 /// Karmada evicts what does not tolerate the taint, and nothing of an ensemble.
 async fn while_tainted(scene: &Scene<'_>) -> Result<()> {
     let before = futures::future::try_join_all(EACH.map(|name| scene.generations(name))).await?;
-    wait_for("Karmada evicts the bystander", PATIENCE, || async {
-        let (placed, _) = placed(scene, &format!("{BYSTANDER}-configmap")).await?;
-        ensure!(placed == ["m1"], "it is in {placed:?}");
-        Ok(())
-    })
-    .await?;
+    are_at(scene, "divided", &[("m1", 4)]).await?;
+    are_at(scene, "duplicated", &[("m1", 2)]).await?;
     // Longer than the user's own toleration lasts.
     tokio::time::sleep(Duration::from_secs(3)).await;
     for name in EACH {
@@ -125,20 +127,40 @@ async fn placed(scene: &Scene<'_>, binding: &str) -> Result<(Vec<String>, Vec<St
     Ok((placed, names("gracefulEvictionTasks", "fromCluster")))
 }
 
-async fn bystander(scene: &Scene<'_>) -> Result<()> {
-    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": BYSTANDER } });
-    let maps = scene.untyped("v1", "ConfigMap", "configmaps");
-    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+async fn bystander(scene: &Scene<'_>, name: &str) -> Result<()> {
+    let labels = json!({ "app": name });
+    let pods =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "web", "image": "web" }] } });
+    let replicas = if name == "divided" { 4 } else { 2 };
+    let deployment = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
+        "spec": { "replicas": replicas, "selector": { "matchLabels": labels }, "template": pods } });
+    let deployments = scene.untyped("apps/v1", "Deployment", "deployments");
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
     let kind = "PropagationPolicy";
     let policies = scene.untyped("policy.karmada.io/v1alpha1", kind, "propagationpolicies");
-    let policy = json!({ "apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": { "name": BYSTANDER }, "spec": {
-        "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": BYSTANDER }],
-        "placement": { "clusterAffinity": { "clusterNames": ["m1", CLUSTER] } },
+    let scheduling = if name == "divided" {
+        json!({ "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted" })
+    } else {
+        json!({ "replicaSchedulingType": "Duplicated" })
+    };
+    let policy = json!({ "apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": {
+        "resourceSelectors": [{ "apiVersion": "apps/v1", "kind": "Deployment", "name": name }],
+        "placement": { "clusterAffinity": { "clusterNames": ["m1", CLUSTER] }, "replicaScheduling": scheduling },
     }});
-    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
-    wait_for("the bystander is in both clusters", PATIENCE, || async {
-        let (placed, _) = placed(scene, &format!("{BYSTANDER}-configmap")).await?;
-        ensure!(placed.len() == 2, "it is in {placed:?}");
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await.map(drop).context("the policy")
+}
+
+/// Waits until a Deployment has these replicas in its clusters.
+async fn are_at(scene: &Scene<'_>, name: &str, expected: &[(&str, i64)]) -> Result<()> {
+    wait_for(&format!("the replicas of {name} are in {expected:?}"), PATIENCE, || async {
+        let binding = bindings(scene).get(&format!("{name}-deployment")).await?;
+        let clusters = binding.data.pointer("/spec/clusters").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut placed: Vec<(&str, i64)> = clusters
+            .iter()
+            .filter_map(|cluster| Some((cluster.get("name")?.as_str()?, cluster.get("replicas")?.as_i64()?)))
+            .collect();
+        placed.sort_unstable();
+        ensure!(placed == expected, "they are in {placed:?}");
         Ok(())
     })
     .await

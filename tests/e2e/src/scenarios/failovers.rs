@@ -100,6 +100,34 @@ pub(super) async fn moved_by_command(federation: &Federation) -> Result<()> {
     scene.members_match("zoo").await.map(drop)
 }
 
+/// A cluster that left is selected again while Karmada and the agent are still at work on what is there.
+pub(super) async fn moved_there_and_back(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "to-and-fro", Behaviour::default()).await?;
+    scene.create(&with_spare("zoo", &json!({ "spares": ["m3"] }))).await?;
+    scene.settled("zoo").await?;
+    scene.condition("zoo", "FailoverReady", "True", "SparesUsable").await?;
+    let chosen = number("E2E_SEED", 1);
+    println!("moved_there_and_back: E2E_SEED={chosen}");
+    let mut random = StdRng::seed_from_u64(u64::try_from(chosen)?);
+    for round in 0..4 {
+        // The annotation asks for what the command would refuse while the spare still has servers.
+        scene.annotate("zoo", FAILOVER, "m2=m3").await?;
+        if round % 2 == 0 {
+            wait_for("the voters are at the spare", MOVE, || are_at(&scene, ["m1", "m3"])).await?;
+            scene.settled("zoo").await?;
+        }
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..6_000))).await;
+        scene.annotate("zoo", FAILOVER, "m2=m2").await?;
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..9_000))).await;
+    }
+    wait_for("the voters are at home", MOVE, || are_at(&scene, ["m1", "m2"])).await?;
+    scene.settled("zoo").await?;
+    scene.annotate("zoo", FAILOVER, "m2=m3").await?;
+    wait_for("the voters are at the spare", MOVE, || are_at(&scene, ["m1", "m3"])).await?;
+    scene.settled("zoo").await?;
+    scene.members_match("zoo").await.map(drop)
+}
+
 /// `E2E_ENSEMBLES` lose one cluster at the same time, while `E2E_KILLS` processes are killed one after the other.
 pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
     let count = count();

@@ -135,6 +135,11 @@ pub const ALL: &[Scenario] = &[
         failovers::moved_by_command,
         "voters move to a spare and home again by command, and a rehearsal does both"
     ),
+    scenario!(
+        Beside,
+        failovers::moved_there_and_back,
+        "voters move to a spare and home again before either move is complete, and later moves work"
+    ),
     scenario!(Beside, changes::imported, "a cluster without servers imports the ensemble's Service, and no longer"),
     scenario!(Beside, changes::one_cluster_differs, "an override of one cluster affects no other"),
     scenario!(
