@@ -92,7 +92,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper test-firewall zookeeper \
+.PHONY: help demo demo-failover demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper test-firewall zookeeper \
 	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-upgrades test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
@@ -114,10 +114,18 @@ demo: require-demo ## Real servers in pods of three clusters, under change and f
 	@tests/demo/prepare.sh docs/pictures/demo.cast "$(DEBUG)/rig" $(CARGO) build $(PROGRAMS) --bin mczk --bin rig --bin demo
 	@MCZK_BIN="$(DEBUG)/mczk" CLICOLOR_FORCE=1 tests/demo/cast.sh record "$(DEMO_CAST)" "make demo" "$(DEBUG)/demo" $(DEMOFLAGS)
 
-# The last run of `make demo`, with shorter pauses, is the one that the next `make demo` plays while it builds.
-demo-picture: require-demo-picture $(PICTURE_MODULES)/.complete ## Write docs/pictures of the last run of make demo
-	@tests/demo/cast.sh shorten 2 <"$(DEMO_CAST)" >docs/pictures/demo.cast
-	@NODE_PATH="$(PICTURE_MODULES)/node_modules" node tests/demo/picture.js docs/pictures/demo.cast docs/pictures/demo.svg
+demo-failover: require-demo-failover ## A cluster dies, its voters move to a spare and home again (root): 15 min
+	@tests/demo/prepare.sh docs/pictures/failover.cast "$(DEBUG)/rig" $(CARGO) build $(PROGRAMS) --bin mczk --bin rig --bin members
+	@MCZK_BIN="$(DEBUG)/mczk" CLICOLOR_FORCE=1 tests/demo/cast.sh record "$(CACHE)/failover.cast" "make demo-failover" \
+		"$(DEBUG)/members" --story failover demoted evacuated moved called-off deletion
+
+# The last runs of both, with shorter pauses, are those that the next runs play while they build.
+demo-picture: require-demo-picture $(PICTURE_MODULES)/.complete ## Write docs/pictures of the last runs of make demo and demo-failover
+	@for name in demo failover; do \
+		[ -f "$(CACHE)/$$name.cast" ] || continue; \
+		tests/demo/cast.sh shorten 2 <"$(CACHE)/$$name.cast" >docs/pictures/$$name.cast && NODE_PATH="$(PICTURE_MODULES)/node_modules" \
+			node tests/demo/picture.js docs/pictures/$$name.cast docs/pictures/$$name.svg || exit; \
+	done
 
 $(PICTURE_MODULES)/.complete: tests/demo/package.json tests/demo/package-lock.json | require-demo-picture
 	@mkdir -p "$(PICTURE_MODULES)"
