@@ -227,6 +227,16 @@ fn of_others() -> Vec<(&'static str, Fault)> {
     let metadata = json!({ "name": "foreign", "namespace": "default" });
     let of_namespace = create(POLICY, "OverridePolicy", &metadata, json!({ "spec": spec }));
     let selects = "It selects all ZooKeeper objects: agents refuse";
+    let by_load = |api_version: &str, kind: &str| {
+        let target = json!({ "apiVersion": MCZK, "kind": "MultiClusterZooKeeper", "name": "zk" });
+        let spec = json!({ "scaleTargetRef": target, "maxReplicas": 9 });
+        create(api_version, kind, &metadata, json!({ "spec": spec }))
+    };
+    let autoscalers = vec![
+        by_load("autoscaling.karmada.io/v1alpha1", "FederatedHPA"),
+        by_load("autoscaling/v2", "HorizontalPodAutoscaler"),
+    ];
+    let targets = "It targets MultiClusterZooKeeper zk, and does not scale it";
     vec![
         (
             "a customization of others",
@@ -251,6 +261,16 @@ fn of_others() -> Vec<(&'static str, Fault)> {
             fault(
                 vec![ensemble(), of_namespace],
                 vec![is_fault("policies", selects, "kubectl --namespace default edit overridepolicies foreign")],
+            ),
+        ),
+        (
+            "autoscalers by load",
+            fault(
+                autoscalers,
+                vec![
+                    is_warning("autoscalers", targets, "edit federatedhpa foreign"),
+                    is_warning("autoscalers", targets, "edit horizontalpodautoscaler foreign"),
+                ],
             ),
         ),
     ]

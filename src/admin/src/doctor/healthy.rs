@@ -185,6 +185,7 @@ pub(super) fn healthy() -> DoctorObserved {
         failed_call: Ok(None),
         webhook: Some(Ok(webhook.chain.clone())),
         policies: Ok(policies.collect()),
+        autoscalers: Ok(vec![]),
         lease: Ok(Some(LeaseState {
             holder: Some("mczk-1".to_owned()),
             renewed: true,

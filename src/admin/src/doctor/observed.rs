@@ -112,6 +112,8 @@ pub(super) struct DoctorObserved {
     pub(super) webhook: Option<Read<Vec<Vec<u8>>>>,
     /// All policies of Karmada: of propagation and of overrides, of a namespace and of the cluster.
     pub(super) policies: Read<Vec<DynamicObject>>,
+    /// All objects that scale others by load.
+    pub(super) autoscalers: Read<Vec<DynamicObject>>,
     pub(super) lease: Read<Option<LeaseState>>,
     pub(super) clusters: Read<Vec<MemberCluster>>,
     /// Metadata of the Works of ZooKeeper objects that are being deleted.

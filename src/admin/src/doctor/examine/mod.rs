@@ -1,6 +1,7 @@
 //! The rules: one file for each area, each a pure function of what was observed.
 
 mod agents;
+mod autoscalers;
 mod certificates;
 mod clusters;
 mod definitions;
@@ -28,7 +29,7 @@ use super::{
 type Area = (&'static str, &'static str, fn(&DoctorObserved, Timestamp) -> Vec<DoctorFinding>);
 
 /// The areas, in the order in which a user repairs them: one may be the cause of those below it.
-const AREAS: [Area; 16] = [
+const AREAS: [Area; 17] = [
     ("clusters", clusters::CHECKED, clusters::examine),
     ("versions", versions::CHECKED, versions::examine),
     ("definitions", definitions::CHECKED, definitions::examine),
@@ -40,6 +41,7 @@ const AREAS: [Area; 16] = [
     ("agents", agents::CHECKED, agents::examine),
     ("policies", policies::CHECKED, policies::examine),
     ("interpreters", interpreters::CHECKED, interpreters::examine),
+    ("autoscalers", autoscalers::CHECKED, autoscalers::examine),
     ("network", network::CHECKED, network::examine),
     ("storage", storage::CHECKED, storage::examine),
     ("quorum", quorum::CHECKED, quorum::examine),

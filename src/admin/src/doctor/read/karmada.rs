@@ -43,6 +43,15 @@ const WORKS_PER_PAGE: u32 = 500;
 /// What an event about a failed call contains (`pkg/resourceinterpreter/customized/webhook` in Karmada).
 const FAILED_CALL: &str = "failed calling webhook \"mczk/";
 
+const POLICIES: &[(&str, &str)] = &[
+    (policy::API_VERSION, "PropagationPolicy"),
+    (policy::API_VERSION, "ClusterPropagationPolicy"),
+    (policy::API_VERSION, "OverridePolicy"),
+    (policy::API_VERSION, "ClusterOverridePolicy"),
+];
+const AUTOSCALERS: &[(&str, &str)] =
+    &[("autoscaling.karmada.io/v1alpha1", "FederatedHPA"), ("autoscaling/v2", "HorizontalPodAutoscaler")];
+
 /// All MultiClusterZooKeepers.
 pub(super) async fn ensembles(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
     list(client, &ApiResource::erase::<MultiClusterZooKeeper>(&()), reader).await
@@ -53,7 +62,7 @@ pub(super) async fn registrations(client: &Client, reader: &BoundedReader) -> Re
     list(client, &interpreter::resource(), reader).await
 }
 
-/// Definitions, policies, customizations and the template of the agents. Other reads fill in the rest.
+/// Definitions, policies, autoscalers, customizations and the template of the agents. Other reads fill in the rest.
 pub(super) async fn objects(
     client: &Client,
     reader: &BoundedReader,
@@ -61,9 +70,10 @@ pub(super) async fn objects(
     registrations: Read<Vec<DynamicObject>>,
 ) -> DoctorObserved {
     let customization = resource(API_VERSION, "ResourceInterpreterCustomization");
-    let (definitions, policies, customizations, agent_image) = futures::join!(
+    let (definitions, policies, autoscalers, customizations, agent_image) = futures::join!(
         definitions(client, reader),
-        policies(client, reader),
+        of_kinds(client, reader, POLICIES),
+        of_kinds(client, reader, AUTOSCALERS),
         list(client, &customization, reader),
         agent_image(client, reader),
     );
@@ -77,6 +87,7 @@ pub(super) async fn objects(
         failed_call: Err(not_read()),
         webhook: None,
         policies,
+        autoscalers,
         lease: Err(not_read()),
         clusters: Err(not_read()),
         ending_works: Err(not_read()),
@@ -126,10 +137,10 @@ pub(super) async fn definition(
     reader.read(what, api.get_opt(name)).await
 }
 
-async fn policies(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
+async fn of_kinds(client: &Client, reader: &BoundedReader, kinds: &[(&str, &str)]) -> Read<Vec<DynamicObject>> {
     let mut all = Vec::new();
-    for kind in ["PropagationPolicy", "ClusterPropagationPolicy", "OverridePolicy", "ClusterOverridePolicy"] {
-        all.extend(list(client, &resource(policy::API_VERSION, kind), reader).await?);
+    for (api_version, kind) in kinds {
+        all.extend(list(client, &resource(api_version, kind), reader).await?);
     }
     Ok(all)
 }
