@@ -281,6 +281,12 @@ fn of_ensembles() -> Vec<(&'static str, Fault)> {
     let status = json!({ "ensemble": { "incarnation": "abcde", "epoch": 1, "tls": tls } });
     let mut with_status = ensemble();
     with_status.object.data["status"] = status;
+    let mut with_spare = ensemble();
+    let spec = &mut with_spare.object.data["spec"];
+    spec["placement"] = json!({ "clusterAffinity": { "clusterNames": ["m2"] } });
+    spec["failover"] = json!({ "spares": ["m1"] });
+    spec["overrides"] = json!([{ "cluster": "m1", "storageClassName": "of-spare" }]);
+    spec["network"] = json!({ "mode": "MCS", "clusterIds": [{ "cluster": "m2", "id": "two" }] });
     vec![
         (
             "an ensemble that no operator reconciles, without a storage class",
@@ -289,6 +295,16 @@ fn of_ensembles() -> Vec<(&'static str, Fault)> {
                 vec![
                     is_fault("ensembles", "The operator has not reconciled generation 1", "mczk why zk"),
                     is_fault("storage", "no default storage class, and default/zk names none", "annotate storageclass"),
+                ],
+            ),
+        ),
+        (
+            "a spare without its storage class and its name in DNS",
+            fault(
+                vec![with_spare],
+                vec![
+                    is_fault("storage", "The storage class of-spare of default/zk does not exist", "Create it"),
+                    is_warning("network", "no entry for the spare m1", "to spec.network.clusterIds"),
                 ],
             ),
         ),

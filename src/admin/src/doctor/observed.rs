@@ -300,7 +300,12 @@ pub(super) fn is_our_group(api_version: &str) -> bool {
     api_version.split('/').next() == Some(GROUP)
 }
 
-/// The clusters of `all` in which an ensemble has servers, or may get some.
+/// The clusters that may get the voters of another one.
+pub(super) fn spares(ensemble: &MultiClusterZooKeeper) -> impl Iterator<Item = &String> {
+    ensemble.spec.failover.iter().flat_map(|failover| &failover.spares)
+}
+
+/// The clusters of `all` in which an ensemble has servers, or may get some: spares too.
 pub(super) fn clusters_of(ensemble: &MultiClusterZooKeeper, all: &[MemberCluster]) -> BTreeSet<String> {
     let has_servers = |cluster: &&ClusterStatus| !(cluster.voters.is_empty() && cluster.observers.is_empty());
     let status: Option<&MultiClusterZooKeeperStatus> = ensemble.status.as_ref();
@@ -309,10 +314,11 @@ pub(super) fn clusters_of(ensemble: &MultiClusterZooKeeper, all: &[MemberCluster
     let affinity = ensemble.spec.placement.iter().filter_map(|placement| placement.cluster_affinity.as_ref());
     let named = affinity.flat_map(|affinity| &affinity.cluster_names);
     let observers = ensemble.spec.observers.iter().map(|observers| &observers.cluster);
-    let found: BTreeSet<String> = serving.chain(named).chain(observers).cloned().collect();
+    let mut found: BTreeSet<String> = serving.chain(named).chain(observers).cloned().collect();
     let is_open = ensemble.spec.placement.as_ref().is_none_or(|placement| placement.cluster_affinity.is_none());
     if found.is_empty() && is_open {
         return all.iter().map(|member| member.cluster.name().to_owned()).collect();
     }
+    found.extend(spares(ensemble).cloned());
     found
 }

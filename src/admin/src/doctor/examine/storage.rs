@@ -12,7 +12,8 @@ use crate::doctor::{
 };
 use mczk_api::MultiClusterZooKeeper;
 
-pub(super) const CHECKED: &str = "Every member cluster has the storage classes of its ensembles, and others have one";
+pub(super) const CHECKED: &str =
+    "Every member cluster has the storage classes of its ensembles, also as a spare, and others have one";
 
 /// Annotations of the default class; the second one is older.
 const DEFAULT: [&str; 2] =
@@ -127,5 +128,19 @@ mod tests {
         let findings = examine(&observed, now());
         assert_fault(&findings, "The storage class fast of n/zk does not exist", "spec.overrides[].storageClassName");
         assert_eq!(findings[0].subject, "m1");
+    }
+
+    /// No condition of the ensemble tells it before the voters of a lost cluster move there.
+    #[test]
+    fn a_spare_lacks_the_class() {
+        let mut observed = healthy();
+        let mut spare = member(&mut observed).clone();
+        spare.cluster.metadata.name = Some("m3".to_owned());
+        spare.objects.as_mut().unwrap().storage_classes = Ok(vec![]);
+        observed.clusters.as_mut().unwrap().push(spare);
+        ensemble_with(&mut observed, json!({ "spec": { "failover": { "spares": ["m3"] } } }));
+        let findings = examine(&observed, now());
+        assert_fault(&findings, "no default storage class, and n/zk names none", "annotate storageclass NAME");
+        assert_eq!(findings[0].subject, "m3");
     }
 }
