@@ -224,8 +224,11 @@ async fn status_and_scale(server: &ApiServer) {
     let read = api.get("ensemble").await.unwrap();
     assert_eq!(read.spec.replicas, 7);
     assert!(read.spec.tls.quorum);
-    let too_many = api.patch_scale("ensemble", &parameters, &Patch::Merge(json!({"spec": {"replicas": 100}}))).await;
-    assert!(refusal(too_many).unwrap().contains("spec.replicas"));
+    for replicas in [0, 100] {
+        let refused =
+            api.patch_scale("ensemble", &parameters, &Patch::Merge(json!({"spec": {"replicas": replicas}}))).await;
+        assert!(refusal(refused).unwrap().contains("spec.replicas"), "{replicas}");
+    }
     // Rules over several fields hold for `scale` too, so a controller that scales meets them.
     let observers = json!({"spec": {"observers": [{"cluster": "m1", "count": 99}, {"cluster": "m2", "count": 99}]}});
     api.patch("ensemble", &parameters, &Patch::Merge(observers)).await.unwrap();

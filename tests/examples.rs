@@ -14,12 +14,13 @@ use std::{
 };
 
 use apiserver::ApiServer;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
-use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
+use mczk_admin::register::{Object, Part, Settings, apply, rbac::Identity};
 use mczk_api::yaml;
 use serde_json::{Value, json};
 
@@ -88,6 +89,13 @@ async fn start() -> ApiServer {
         apply::apply(&server.client, &object).await.unwrap();
         apply::served(&server.client, &object).await.unwrap();
     }
+    // Karmada's own definition of its CronFederatedHPA, as the rig applies it.
+    let karmada = fs::read_to_string(rig::tools(None).unwrap().join("karmada-resources.yaml")).unwrap();
+    let schedules = karmada.split("\n---\n").find(|text| text.contains("\n  name: cronfederatedhpas.")).unwrap();
+    let definition =
+        Object::new(ApiResource::erase::<CustomResourceDefinition>(&()), &documents(schedules)[0]).unwrap();
+    apply::apply(&server.client, &definition).await.unwrap();
+    apply::served(&server.client, &definition).await.unwrap();
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "argocd" } });
     let namespaces: Api<DynamicObject> =
         Api::all_with(server.client.clone(), &ApiResource::erase::<k8s_openapi::api::core::v1::Namespace>(&()));
@@ -142,6 +150,7 @@ async fn broken_copies_are_refused(server: &ApiServer) {
                 ("/spec/replicas", json!("five")),
                 ("/spec/template/storage/size", json!("ten")),
             ],
+            "CronFederatedHPA" => &[("/spec/rule", json!([])), ("/spec/rules/0/targetReplicas", json!("five"))],
             "ConfigMap" => &[("/dat", json!({})), ("/data", json!({ "key": { "a": 1 } }))],
             "Service" => &[("/spec/port", json!([])), ("/spec/ports", json!([{ "name": "quorum", "port": "2888x" }]))],
             "StatefulSet" => &[("/spec/replica", json!(1)), ("/spec/serviceName", json!(5))],

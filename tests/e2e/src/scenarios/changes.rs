@@ -20,7 +20,12 @@ use crate::{
 const SECOND: &str = "zookeeper:3.9.6";
 const THIRD: &str = "zookeeper:3.9.7";
 
-async fn deployed<'a>(federation: &'a Federation, name: &str, replicas: i32, more: Value) -> Result<Scene<'a>> {
+pub(super) async fn deployed<'a>(
+    federation: &'a Federation,
+    name: &str,
+    replicas: i32,
+    more: Value,
+) -> Result<Scene<'a>> {
     let scene = Scene::new(federation, name, Behaviour::default()).await?;
     scene.create(&ensemble("zoo", replicas, &more)).await?;
     scene.settled("zoo").await?;

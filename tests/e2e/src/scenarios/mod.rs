@@ -17,6 +17,7 @@ mod namespaces;
 mod policies;
 mod refusals;
 mod rest;
+mod schedules;
 
 use std::{pin::Pin, time::Duration};
 
@@ -123,6 +124,11 @@ pub const ALL: &[Scenario] = &[
     scenario!(Beside, changes::superseded, "a cluster that fails stops the rollout until a newer change supersedes it"),
     scenario!(Beside, changes::no_progress, "a cluster without progress is stuck after the deadline, and superseded"),
     scenario!(Beside, changes::scaled, "voters are added and removed, through the scale subresource too"),
+    scenario!(
+        Beside,
+        schedules::scaled_by_schedule,
+        "Karmada scales by the clock: one more rollout; a number that the schema refuses changes nothing, and no load does"
+    ),
     scenario!(Beside, changes::no_cluster_matches, "a placement that matches no cluster changes nothing"),
     scenario!(Beside, changes::observers, "observers join and leave without a change of the voters"),
     scenario!(
