@@ -1,6 +1,6 @@
 //! Faults of the webhook, of the operator's rights, and of what agents and simulated servers report.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
@@ -121,7 +121,8 @@ impl Stage<'_> {
         });
         let mut object = ensemble(name, 3, &more);
         let metadata = object.pointer_mut("/metadata").context("an object has metadata")?;
-        *metadata = json!({ "name": name, "annotations": { FAILOVER: places } });
+        let annotations: BTreeMap<&str, &str> = places.into_iter().map(|places| (FAILOVER, places)).collect();
+        *metadata = json!({ "name": name, "annotations": annotations });
         self.scene()?.create(&object).await.map(drop)
     }
 
