@@ -93,7 +93,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-failover demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper test-firewall zookeeper \
-	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-upgrades test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
+	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-upgrades test-install test-layouts test-gitops test-linearizable gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections bench-ensemble build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -404,6 +404,12 @@ bench-pauses: require-bench-pauses ## How long writes pause in a rollout and aft
 bench-elections: require-bench-elections zookeeper ## How long an election pauses writes, with real ZooKeeper alone (root): 8 min
 	@tests/elections/measure.py power $(BENCHFLAGS)
 	@tests/elections/measure.py stop $(BENCHFLAGS)
+
+bench-ensemble: require-bench-ensemble ## An ensemble under mczk beside the same ZooKeeper started by hand (root): 8 min
+	@$(call ANNOUNCE,25)
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/bench-ensemble" $(BENCHFLAGS)
 
 build: require-build ## Build `mczk`, optimised
 	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
