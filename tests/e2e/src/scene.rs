@@ -86,7 +86,8 @@ pub fn ensemble(name: &str, replicas: i32, more: &Value) -> Value {
     json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": { "name": name }, "spec": spec })
 }
 
-fn merge(into: &mut Value, more: &Value) {
+/// Adds the fields of an object to another one, at any depth.
+pub fn merge(into: &mut Value, more: &Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
             for (key, value) in more {

@@ -4,7 +4,7 @@ use super::{
     TWO_NODES, spec,
     steps::{
         Step, changes, clients, commands, control_plane, curator, delay, failover, faults, incarnations, kills,
-        network, nodes, policy, secrets, sizes, upgrades, versions, volumes,
+        network, nodes, policy, secrets, sizes, two_clusters, upgrades, versions, volumes,
     },
 };
 use crate::scene::IMAGE;
@@ -281,6 +281,25 @@ pub const FAILOVER: Story = Story {
     ],
 };
 
+/// Two clusters, and a small third one.
+pub const TWO_CLUSTERS: Story = Story {
+    name: "two-clusters",
+    shows: "two clusters with a witness, 3/2 and 2/2: each loses power, and the majority goes to the other one",
+    members: 3,
+    two_nodes: &[],
+    voters: 5,
+    storage: spec::FOLDERS,
+    steps: &[
+        two_clusters::FORMS,
+        two_clusters::WITNESS,
+        two_clusters::SWITCHED,
+        two_clusters::SMALLER_LOST,
+        two_clusters::EITHER_HALF,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
 /// All but the demonstration.
 pub const ALL: &[Story] =
-    &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES, GROWTH, FAILOVER];
+    &[SHORT, CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS, UPGRADES, GROWTH, FAILOVER, TWO_CLUSTERS];

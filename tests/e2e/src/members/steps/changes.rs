@@ -15,7 +15,7 @@ use crate::{
         spec,
         writer::{FOLDER, Writer},
     },
-    scene::{self, ensemble},
+    scene::{self, ensemble, merge},
 };
 
 /// An image that no registry has.
@@ -41,8 +41,13 @@ pub const BAD_SETTING: Step = step!(
 
 impl StoryContext<'_> {
     async fn forms(&mut self) -> Result<()> {
-        let begun = Instant::now();
         let generation = self.create().await?;
+        self.formed(generation).await
+    }
+
+    /// Waits until the first ensemble of a story serves, and starts the client.
+    pub(super) async fn formed(&mut self, generation: i64) -> Result<()> {
+        let begun = Instant::now();
         self.rolled_out(generation, |_| {}).await?;
         self.members.report(&format!("Ready after {:.1} s", begun.elapsed().as_secs_f64()));
         let clusters: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
@@ -65,11 +70,19 @@ impl StoryContext<'_> {
 
     /// Creates the ensemble in the first three clusters; returns the generation.
     pub(super) async fn create(&mut self) -> Result<i64> {
+        self.create_with(&Value::Null).await
+    }
+
+    /// Creates it with further fields of its spec; null for none.
+    pub(super) async fn create_with(&mut self, fields: &Value) -> Result<i64> {
         let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
         if all.len() > FIRST && self.clusters.is_empty() {
             self.clusters = all.into_iter().take(FIRST).collect();
         }
-        let more = spec::first(self.image, self.storage, &self.clusters, self.quorum_tls);
+        let mut more = spec::first(self.image, self.storage, &self.clusters, self.quorum_tls);
+        if !fields.is_null() {
+            merge(&mut more, fields);
+        }
         let created = self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
         created.metadata.generation.context("the object has no generation")
     }

@@ -42,7 +42,7 @@ const RELEASE: Duration = Duration::from_secs(1500);
 /// The time between two writes. The story is long, and all its znodes must fit into a small heap.
 const BETWEEN: Duration = Duration::from_millis(60);
 /// More writes than may have been under way when a process was killed.
-const FEW_WRITES: u64 = 10;
+pub(super) const FEW_WRITES: u64 = 10;
 /// The longest time of that many writes. The client may have to find another server first.
 const SOON: Duration = Duration::from_secs(30);
 /// How often a process is killed, if it has started again before the writes are acknowledged.
@@ -83,7 +83,7 @@ pub const RELEASED: Step = Step {
 };
 
 /// Voters of one cluster, and the cluster to which they may move.
-struct Seat {
+pub(super) struct Seat {
     home: String,
     spare: String,
     /// Their ids at the beginning.
@@ -111,7 +111,7 @@ fn moved_to<'o>(object: &'o MultiClusterZooKeeper, home: &str) -> Option<&'o str
 }
 
 /// Ids of the listed voters of a cluster.
-fn listed(object: &MultiClusterZooKeeper, cluster: &str) -> BTreeSet<i32> {
+pub(super) fn listed(object: &MultiClusterZooKeeper, cluster: &str) -> BTreeSet<i32> {
     let of_cluster = clusters(object).iter().find(|status| status.name == cluster);
     of_cluster.map(|status| status.voters.iter().copied().collect()).unwrap_or_default()
 }
@@ -160,7 +160,7 @@ impl StoryContext<'_> {
     }
 
     /// The beginning of a step: the times are declared, and every voter is at home.
-    async fn failover_begins(&mut self, moves: Option<u32>) -> Result<()> {
+    pub(super) async fn failover_begins(&mut self, moves: Option<u32>) -> Result<()> {
         self.writer()?.pace(BETWEEN);
         let generation = self.declare_failover(moves, None).await?;
         let is_done =
@@ -172,7 +172,7 @@ impl StoryContext<'_> {
         self.all_serve().await
     }
 
-    async fn seat(&self, home: &str) -> Result<Seat> {
+    pub(super) async fn seat(&self, home: &str) -> Result<Seat> {
         let spare = self.without_servers().into_iter().next().context("every cluster is in the placement")?;
         let voters = listed(&self.scene.get(NAME).await?, home);
         ensure!(!voters.is_empty(), "{home} has no voters");
@@ -196,13 +196,13 @@ impl StoryContext<'_> {
         Ok(pair.map(|(home, spare)| Seat { voters: listed(&object, &spare), home, spare }))
     }
 
-    async fn power_off(&self, cluster: &str) -> Result<Instant> {
+    pub(super) async fn power_off(&self, cluster: &str) -> Result<Instant> {
         self.members.federation.rig.stop_cluster(cluster).await?;
         self.members.report(&format!("{cluster} lost power"));
         Ok(Instant::now())
     }
 
-    async fn power_on(&self, cluster: &str) -> Result<Instant> {
+    pub(super) async fn power_on(&self, cluster: &str) -> Result<Instant> {
         let rig = &self.members.federation.rig;
         rig.start_cluster(cluster).await?;
         let on = Instant::now();
@@ -224,7 +224,7 @@ impl StoryContext<'_> {
         .await
     }
 
-    fn recorder(&self) -> Recorder {
+    pub(super) fn recorder(&self) -> Recorder {
         Recorder::start(Source {
             object: self.scene.api(),
             of: (self.scene.namespace.clone(), NAME),
@@ -234,7 +234,7 @@ impl StoryContext<'_> {
     }
 
     /// Stops a recorder, and reports what changed.
-    async fn recorded(&self, recorder: Recorder) -> Result<Samples> {
+    pub(super) async fn recorded(&self, recorder: Recorder) -> Result<Samples> {
         let samples = recorder.stop().await?;
         for line in samples.changes() {
             self.members.report(&line);
@@ -245,14 +245,14 @@ impl StoryContext<'_> {
     }
 
     /// Checks that ZooKeeper's configuration never had fewer votes than the spec has voters.
-    fn never_fewer(&self, samples: &Samples) -> Result<()> {
+    pub(super) fn never_fewer(&self, samples: &Samples) -> Result<()> {
         let lowest = samples.lowest().context("no server showed its configuration")?;
         ensure!(lowest >= self.voters, "ZooKeeper's configuration had {lowest} votes, expected {}", self.voters);
         Ok(())
     }
 
     /// The volumes of all clusters. Every cluster must have power.
-    async fn volumes_left(&self) -> Result<BTreeSet<String>> {
+    pub(super) async fn volumes_left(&self) -> Result<BTreeSet<String>> {
         let left = self.members.left(&self.scene.namespace).await?;
         Ok(left.into_iter().filter(|left| left.starts_with("PersistentVolumeClaim ")).collect())
     }
@@ -295,12 +295,17 @@ impl StoryContext<'_> {
     async fn votes_taken(&mut self) -> Result<()> {
         self.failover_begins(None).await?;
         let lost = self.seat_without_leader().await?;
+        self.votes_of(&lost).await
+    }
+
+    /// Takes the power from a cluster with two voters of five until they have lost their votes, and gives it back.
+    pub(super) async fn votes_of(&mut self, lost: &Seat) -> Result<()> {
         let of_others = |uids: BTreeMap<(String, String), String>| -> Vec<_> {
             uids.into_iter().filter(|((cluster, _), _)| *cluster != lost.home).collect()
         };
         let before = of_others(self.uids().await?);
         let recorder = self.recorder();
-        let done = self.lose_votes_and_return(&lost).await;
+        let done = self.lose_votes_and_return(lost).await;
         let samples = self.recorded(recorder).await;
         done?;
         samples?;

@@ -163,11 +163,7 @@ impl StoryContext<'_> {
             rig.cut(cluster, None).await?;
         }
         self.members.report("every cluster is cut off from every other, but not from the client");
-        // ZooKeeper may still commit writes that were under way.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let addresses = self.addresses().await?;
-        let tried = addresses.iter().map(|address| acknowledges_nothing(address, CUT));
-        let tried: u32 = futures::future::try_join_all(tried).await?.into_iter().sum();
+        let tried = self.nothing_acknowledged(&self.addresses().await?, CUT).await?;
         for cluster in &clusters {
             rig.heal(Some(cluster), None).await?;
         }
@@ -177,6 +173,14 @@ impl StoryContext<'_> {
         self.members.report(&format!("all servers serve after {:.1} s", restored.elapsed().as_secs_f64()));
         ensure!(self.uids().await? == before, "a server was stopped while there was no quorum");
         self.nothing_rolled().await
+    }
+
+    /// Checks that none of these servers acknowledges a write for some time; returns the number of attempts.
+    pub(super) async fn nothing_acknowledged(&self, addresses: &[String], time: Duration) -> Result<u32> {
+        // ZooKeeper may still commit writes that were under way.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let tried = addresses.iter().map(|address| acknowledges_nothing(address, time));
+        Ok(futures::future::try_join_all(tried).await?.into_iter().sum())
     }
 
     async fn delayed(&mut self) -> Result<()> {

@@ -22,6 +22,7 @@ pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;
 pub(super) mod sizes;
+pub(super) mod two_clusters;
 pub(super) mod upgrades;
 pub(super) mod versions;
 pub(super) mod volumes;
@@ -33,7 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use mczk_api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::Value;
 
@@ -277,6 +278,21 @@ impl<'a> StoryContext<'a> {
             let leader = status.ensemble.and_then(|ensemble| ensemble.leader).context("the status names no leader")?;
             let server = self.server(&leader.cluster, leader.id).await?;
             Ok((server, leader.id))
+        })
+        .await
+    }
+
+    /// The server that says that it leads, and its id.
+    async fn leads(&self) -> Result<(Server, i32)> {
+        wait_for("a server leads", Duration::from_secs(60), || async {
+            for server in self.pods().servers().await? {
+                if server.leads().await {
+                    let status = self.scene.member(&server.cluster, NAME).await?.status.unwrap_or_default();
+                    let own = status.servers.iter().find(|of| of.pod.as_deref() == Some(server.name.as_str()));
+                    return own.map(|own| (server, own.id)).context("no status names the leader");
+                }
+            }
+            bail!("no server says that it leads")
         })
         .await
     }
