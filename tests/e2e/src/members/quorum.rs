@@ -88,7 +88,7 @@ impl Source {
     }
 
     /// The ids that have a vote in the configuration of a server that follows. A server that does not has no session.
-    async fn configured(&self, session: &mut Option<Client>) -> Result<BTreeSet<i32>> {
+    pub(super) async fn configured(&self, session: &mut Option<Client>) -> Result<BTreeSet<i32>> {
         let client = match session.take() {
             Some(client) => client,
             None => connect(&self.pods.addresses().await?.join(",")).await?,

@@ -265,12 +265,14 @@ pub const FAILOVER: Story = Story {
     shows: "votes are taken and given back, and the voters of a cluster move to a spare and home again",
     // Three have voters at the beginning, and the fourth one is the spare.
     members: 4,
-    two_nodes: &[],
+    two_nodes: &[TWO_NODES, "m2"],
     voters: 5,
     storage: spec::FOLDERS,
     steps: &[
         changes::FORMS,
         failover::DEMOTED,
+        failover::TWO_NODES_DEMOTED,
+        failover::DEMOTED_WITHOUT_KARMADA,
         failover::EVACUATED,
         failover::MOVED_WHEN_LOST,
         failover::MOVED_BACK,

@@ -32,6 +32,8 @@ const DEMOTED_WITHIN: Duration = Duration::from_secs(100);
 /// The longest time between the decision to move voters and an ensemble that is whole without their home.
 const WHOLE_WITHIN: Duration = Duration::from_secs(150);
 /// How much longer the step waits, so that it reports the real time.
+/// The time that other agents leave to the one beside the leader. It may run on a node without power.
+const BESIDE_THE_LEADER: Duration = Duration::from_secs(30);
 const SLACK: Duration = Duration::from_secs(120);
 /// The longest time between a power loss and the decision to move. Karmada marks the cluster before.
 const DECISION: Duration = Duration::from_secs(240);
@@ -45,6 +47,8 @@ const BETWEEN: Duration = Duration::from_millis(60);
 pub(super) const FEW_WRITES: u64 = 10;
 /// The longest time of that many writes. The client may have to find another server first.
 const SOON: Duration = Duration::from_secs(30);
+/// The component without which Karmada does nothing.
+const KARMADA: &str = "karmada-apiserver";
 /// How often a process is killed, if it has started again before the writes are acknowledged.
 const KILLS: usize = 5;
 
@@ -52,6 +56,16 @@ pub const DEMOTED: Step = step!(
     "demoted",
     votes_taken,
     "two voters lose power and then their votes: writes survive the loss of a third one, and the votes come back"
+);
+pub const TWO_NODES_DEMOTED: Step = step!(
+    "demoted-two-nodes",
+    two_nodes_demoted,
+    "a node in each of two clusters loses power: its voter loses its vote, as in the loss of a cluster, and gets it back"
+);
+pub const DEMOTED_WITHOUT_KARMADA: Step = step!(
+    "demoted-without-karmada",
+    demoted_without_karmada,
+    "Karmada, the operator and a cluster with two voters are down: the agents of the others take the two votes alone"
 );
 pub const EVACUATED: Step = step!(
     "evacuated",
@@ -214,23 +228,27 @@ impl StoryContext<'_> {
     /// Waits until so many servers serve, in the clusters that answer.
     async fn so_many_serve(&self, number: usize) -> Result<()> {
         wait_for("the other servers serve", Duration::from_secs(180), || async {
+            // A node without power has pods with addresses.
             let addresses = self.pods().addresses().await?;
-            ensure!(addresses.len() == number, "{} servers have an address, expected {number}", addresses.len());
-            for address in addresses {
-                serves(&address).await?;
-            }
+            let asked = futures::future::join_all(addresses.iter().map(|address| serves(address))).await;
+            let serving = asked.iter().filter(|served| served.is_ok()).count();
+            ensure!(serving == number, "{serving} servers serve, expected {number}: {asked:?}");
             Ok(())
         })
         .await
     }
 
     pub(super) fn recorder(&self) -> Recorder {
-        Recorder::start(Source {
+        Recorder::start(self.source())
+    }
+
+    fn source(&self) -> Source {
+        Source {
             object: self.scene.api(),
             of: (self.scene.namespace.clone(), NAME),
             pods: self.pods(),
             metrics: self.members.federation.probes(),
-        })
+        }
     }
 
     /// Stops a recorder, and reports what changed.
@@ -316,33 +334,106 @@ impl StoryContext<'_> {
     async fn lose_votes_and_return(&mut self, lost: &Seat) -> Result<()> {
         let (all, _) = votes(&self.scene.get(NAME).await?);
         let off = self.power_off(&lost.home).await?;
-        let are_taken = |object: &MultiClusterZooKeeper| {
-            let (voters, demoted) = votes(object);
-            demoted == lost.voters && voters.len() + demoted.len() == all.len()
-        };
-        self.members.until(&self.scene, NAME, DEMOTED_WITHIN + SLACK, are_taken).await?;
+        self.votes_go(off, &lost.voters, &all, DEMOTED_WITHIN).await?;
+        self.status_names(&lost.voters).await?;
+        let on = self.power_on(&lost.home).await?;
+        self.votes_return(on, &all).await
+    }
+
+    /// Waits until ids have lost their votes. Then one more server is killed, and writes go on.
+    async fn votes_go(
+        &mut self,
+        off: Instant,
+        lost: &BTreeSet<i32>,
+        all: &BTreeSet<i32>,
+        within: Duration,
+    ) -> Result<()> {
+        let (left, source) = (all - lost, self.source());
+        wait_for("the votes are taken", within + SLACK, || async {
+            let configured = source.configured(&mut None).await?;
+            ensure!(configured == left, "{configured:?} vote, expected {left:?}");
+            Ok(())
+        })
+        .await?;
         let took = off.elapsed();
         self.members.report(&format!(
-            "the votes of {:?} are taken {:.1} s after the power loss, which is {:.1} s after demoteAfterSeconds",
-            lost.voters,
+            "the votes of {lost:?} are taken {:.1} s after the power loss, which is {:.1} s after demoteAfterSeconds",
             took.as_secs_f64(),
             took.as_secs_f64() - f64::from(AFTER)
         ));
-        ensure!(took <= DEMOTED_WITHIN, "votes were taken after more than {} s", DEMOTED_WITHIN.as_secs());
-        self.write_without_one().await?;
-        self.so_many_serve(all.len() - lost.voters.len()).await?;
+        ensure!(took <= within, "votes were taken after more than {} s", within.as_secs());
+        self.write_without_one(left.len()).await?;
+        self.so_many_serve(left.len()).await?;
         self.members.report("the killed server serves again");
+        Ok(())
+    }
 
-        let on = self.power_on(&lost.home).await?;
+    /// Waits until the status says that these ids have lost their votes.
+    async fn status_names(&self, demoted: &BTreeSet<i32>) -> Result<()> {
+        let names = |object: &MultiClusterZooKeeper| votes(object).1 == *demoted;
+        self.members.until(&self.scene, NAME, PATIENCE, names).await.map(drop)
+    }
+
+    /// Waits until these ids vote, and the status says so.
+    async fn votes_return(&self, on: Instant, all: &BTreeSet<i32>) -> Result<()> {
         let are_back = |object: &MultiClusterZooKeeper| votes(object) == (all.clone(), BTreeSet::new());
         self.members.until(&self.scene, NAME, PATIENCE, are_back).await?;
         self.members.report(&format!("the same ids vote again {:.1} s after power", on.elapsed().as_secs_f64()));
         self.all_serve().await
     }
 
+    async fn two_nodes_demoted(&mut self) -> Result<()> {
+        self.failover_begins(None).await?;
+        let object = self.scene.get(NAME).await?;
+        let ((leader, _), (all, _)) = (self.leads().await?, votes(&object));
+        let mut lost = BTreeMap::new();
+        for cluster in self.clusters.iter().take(2) {
+            let mut found = None;
+            for id in listed(&object, cluster) {
+                let server = self.server(cluster, id).await?;
+                found = server.node.filter(|_| server.uid != leader.uid).map(|node| (id, node)).or(found);
+            }
+            lost.extend(found);
+        }
+        ensure!(lost.len() == 2, "no two clusters have a server on a node of its own: {lost:?}");
+        let federation = self.members.federation;
+        for node in lost.values() {
+            federation.rig.stop_node(node).await?;
+        }
+        let off = Instant::now();
+        self.members.report(&format!("these nodes lost power, by the id of their voter: {lost:?}"));
+        let ids: BTreeSet<i32> = lost.keys().copied().collect();
+        self.votes_go(off, &ids, &all, DEMOTED_WITHIN + BESIDE_THE_LEADER).await?;
+        self.status_names(&ids).await?;
+        for node in lost.values() {
+            federation.rig.start_node(node).await?;
+        }
+        self.votes_return(Instant::now(), &all).await?;
+        self.nothing_rolled().await
+    }
+
+    async fn demoted_without_karmada(&mut self) -> Result<()> {
+        self.failover_begins(None).await?;
+        let lost = self.seat_without_leader().await?;
+        let (all, _) = votes(&self.scene.get(NAME).await?);
+        let federation = self.members.federation;
+        federation.kill_operator().await?;
+        federation.rig.stop(KARMADA).await?;
+        let off = self.power_off(&lost.home).await?;
+        self.members.report("Karmada's API server and the operator are down too");
+        self.votes_go(off, &lost.voters, &all, DEMOTED_WITHIN).await?;
+        federation.rig.start(KARMADA).await?;
+        federation.karmada_ready().await?;
+        federation.start_operator().await?;
+        self.status_names(&lost.voters).await?;
+        let on = self.power_on(&lost.home).await?;
+        self.votes_return(on, &all).await?;
+        self.nothing_rolled().await
+    }
+
     /// Kills the process of a server that does not lead. Writes are acknowledged before it serves again.
-    async fn write_without_one(&mut self) -> Result<()> {
-        let (leader, _) = self.leader().await?;
+    async fn write_without_one(&mut self, serving: usize) -> Result<()> {
+        let (leader, _) = self.leads().await?;
         let servers = self.pods().servers().await?.into_iter();
         let victim = servers.filter(|server| server.ready).find(|server| server.uid != leader.uid);
         let victim = victim.context("no server but the leader is ready")?;
@@ -358,7 +449,7 @@ impl StoryContext<'_> {
                 self.members.report(&text);
                 return Ok(());
             }
-            self.so_many_serve(self.pods().servers().await?.len()).await?;
+            self.so_many_serve(serving).await?;
         }
         bail!("the killed server served each time before {FEW_WRITES} writes were acknowledged")
     }
