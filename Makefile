@@ -347,7 +347,7 @@ soak: require-soak $(CURATOR_LIB)/.complete ## All scenarios and stories, kills 
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
-	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills,growth,failover
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills,growth,failover,two-clusters
 	@$(MAKE) --no-print-directory test-nodes test-e2e
 	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
 		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \
