@@ -114,10 +114,10 @@ demo: require-demo ## Real servers in pods of three clusters, under change and f
 	@tests/demo/prepare.sh docs/pictures/demo.cast "$(DEBUG)/rig" $(CARGO) build $(PROGRAMS) --bin mczk --bin rig --bin demo
 	@MCZK_BIN="$(DEBUG)/mczk" CLICOLOR_FORCE=1 tests/demo/cast.sh record "$(DEMO_CAST)" "make demo" "$(DEBUG)/demo" $(DEMOFLAGS)
 
-demo-failover: require-demo-failover ## A cluster dies, its voters move to a spare and home again (root): 15 min
+demo-failover: require-demo-failover ## A cluster dies, its voters move to a spare and home again (root): 10 min
 	@tests/demo/prepare.sh docs/pictures/failover.cast "$(DEBUG)/rig" $(CARGO) build $(PROGRAMS) --bin mczk --bin rig --bin members
 	@MCZK_BIN="$(DEBUG)/mczk" CLICOLOR_FORCE=1 tests/demo/cast.sh record "$(CACHE)/failover.cast" "make demo-failover" \
-		"$(DEBUG)/members" --story failover demoted evacuated moved called-off deletion
+		"$(DEBUG)/members" --story failover evacuated moved deletion
 
 # The last runs of both, with shorter pauses, are those that the next runs play while they build.
 demo-picture: require-demo-picture $(PICTURE_MODULES)/.complete ## Write docs/pictures of the last runs of make demo and demo-failover
