@@ -178,8 +178,8 @@ async fn lose_m2(federation: &Federation, scene: &Scene<'_>, count: usize) -> Re
     Ok(())
 }
 
-/// Kills the operator, the agent of the spare, or a part of Karmada, each some seconds after the one before. An agent counts anew
-/// for how long a voter is missing: those of m1 are killed seldom.
+/// Kills the operator, the agent of the spare, or a part of Karmada, each some seconds after the one before. An agent that is killed
+/// forgets for how long a voter is missing: that of m1 is killed seldom.
 async fn kill_parts(federation: &Federation, killed: &AtomicUsize) -> Result<()> {
     let chosen = number("E2E_SEED", 1);
     let mut random = StdRng::seed_from_u64(u64::try_from(chosen)?);
