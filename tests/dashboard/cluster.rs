@@ -51,7 +51,7 @@ impl Cluster {
         }
         this.register().await;
         this.users().await;
-        for (name, reachable) in [("berlin", true), ("paris", true), ("rome", false)] {
+        for (name, reachable) in [("berlin", true), ("paris", true), ("rome", false), ("oslo", true)] {
             this.apply(None, cluster(name, reachable)).await;
         }
         this.apply(Some(NAMESPACE), ensemble("orders", 5)).await;

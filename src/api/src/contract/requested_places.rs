@@ -28,16 +28,19 @@ impl RequestedPlaces {
     }
 
     /// True if the annotation has a pair of this home.
+    #[must_use]
     pub fn names(&self, home: &str) -> bool {
         self.homes().any(|named| named == home)
     }
 
     /// True if the annotation gives this place to another home.
+    #[must_use]
     pub fn gives_to_another(&self, place: &str, home: &str) -> bool {
         self.0.iter().any(|(other, given)| given == place && other != home)
     }
 
     /// The pairs with this one, in the place of any other of the home.
+    #[must_use]
     pub fn with(&self, home: &str, place: &str) -> Self {
         let mut pairs = self.without(home).0;
         let at = self.0.iter().take_while(|(named, _)| named != home).count();
@@ -46,11 +49,13 @@ impl RequestedPlaces {
     }
 
     /// The pairs without that of the home.
+    #[must_use]
     pub fn without(&self, home: &str) -> Self {
         Self(self.0.iter().filter(|(named, _)| named != home).cloned().collect())
     }
 
     /// The value of the annotation; `None` if there is no pair.
+    #[must_use]
     pub fn value(&self) -> Option<String> {
         let pairs: Vec<String> = self.0.iter().map(|(home, place)| format!("{home}={place}")).collect();
         (!pairs.is_empty()).then(|| pairs.join(","))
