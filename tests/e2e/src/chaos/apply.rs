@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::{
-    moves::failover,
+    moves::placed,
     operations::{Kind, Operation},
     process,
     world::{self, Declared, NAME, VOTERS, World},
@@ -427,9 +427,7 @@ fn wanted(operation: &Operation, declared: &mut Declared, clusters: &[String], n
         }
         Kind::ChangePlacement => {
             declared.placement = another_placement(operation, &declared.placement, clusters)?;
-            let mut spec = spec::placement(&declared.placement);
-            spec["failover"] = failover(&declared.placement, clusters);
-            spec
+            placed(&declared.placement, clusters)
         }
         Kind::PauseRollout => json!({ "rollout": { "paused": true } }),
         other => bail!("{} is no change of the spec", other.name()),

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use super::{
     apply::{Applied, Undo},
-    moves::failover,
+    moves::placed,
     operations::Kind,
     world::{NAME, World},
 };
-use crate::{agent::Behaviour, members::spec, patience::wait_for, scene::Scene};
+use crate::{agent::Behaviour, patience::wait_for, scene::Scene};
 
 /// The longest time until the API server takes the adoption.
 const ADOPTS: Duration = Duration::from_secs(60);
@@ -50,9 +50,10 @@ impl World<'_> {
         let _order = self.changing.lock().await;
         // The last change of the placement may not have reached the servers: they are adopted where they are.
         let mut object = self.object()?;
-        let place = object.pointer_mut("/spec/placement/clusterAffinity/clusterNames");
-        *place.context("the object has no placement")? = json!(self.clusters);
-        object["spec"]["failover"] = failover(&self.clusters, &self.clusters);
+        let everywhere = placed(&self.clusters, &self.clusters);
+        for (path, value) in everywhere.as_object().into_iter().flatten() {
+            *object.pointer_mut(&format!("/spec/{path}")).context("the object has no placement")? = value.clone();
+        }
         if self.scene.get(NAME).await.is_err() {
             self.scene.create(&object).await?;
         }
@@ -65,8 +66,7 @@ impl World<'_> {
         })
         .await?;
         let placement = self.declared().placement.clone();
-        let mut wanted = spec::placement(&placement);
-        wanted["failover"] = failover(&placement, &self.clusters);
+        let wanted = placed(&placement, &self.clusters);
         self.declare(wanted).await
     }
 

@@ -35,6 +35,13 @@ pub fn failover(placement: &[String], clusters: &[String]) -> Value {
     })
 }
 
+/// The part of a spec that declares a placement, and its spares.
+#[must_use]
+pub fn placed(placement: &[String], clusters: &[String]) -> Value {
+    let affinity = json!({ "clusterAffinity": { "clusterNames": placement } });
+    json!({ "placement": affinity, "failover": failover(placement, clusters) })
+}
+
 /// The place that holds the voters of each home.
 #[must_use]
 pub fn moved(object: &MultiClusterZooKeeper) -> BTreeMap<&String, &String> {
@@ -115,9 +122,13 @@ mod tests {
     #[test]
     fn each_cluster_outside_the_placement_is_a_spare() {
         let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
-        let some = failover(&clusters[..3], &clusters);
-        assert_eq!((&some["spares"], &some["moveAfterSeconds"]), (&json!(["m4"]), &json!(60)));
-        let none = failover(&clusters, &clusters);
-        assert_eq!((&none["spares"], &none["moveAfterSeconds"]), (&Value::Null, &Value::Null));
+        let some = failover(clusters.get(..3).unwrap_or_default(), &clusters);
+        let times = |seconds: Value, spares: Value| {
+            json!({
+                "demoteAfterSeconds": 60, "spares": spares, "moveAfterSeconds": seconds, "moveBackAfterSeconds": seconds,
+            })
+        };
+        assert_eq!(some, times(json!(60), json!(["m4"])));
+        assert_eq!(failover(&clusters, &clusters), times(Value::Null, Value::Null));
     }
 }
