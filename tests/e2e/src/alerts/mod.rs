@@ -174,7 +174,7 @@ pub const FAULTS: &[Fault] = &[
         move_voters,
         delete_moved,
         ["MczkVotersMoved"],
-        "the voters of m1 move to m3; their ensemble is deleted"
+        "the voters of m1 move to m3; they go home, and their ensemble is deleted"
     ),
     fault!(
         "cluster-down",

@@ -140,7 +140,10 @@ impl Stage<'_> {
         self.create_with_spare("moved", "m3", Some("m1=m3")).await
     }
 
+    /// A deletion leaves a tombstone for a home whose voters are elsewhere.
     pub(super) async fn delete_moved(&mut self) -> Result<()> {
+        self.scene()?.command(&["failover", "moved", "--back", "m1", "--wait"]).await?;
+        self.scene()?.settled("moved").await?;
         self.scene()?.delete("moved").await
     }
 

@@ -47,9 +47,6 @@ pub(super) async fn tainted(federation: &Federation) -> Result<()> {
     let result = while_tainted(&scene).await;
     taint(&scene, json!(null)).await?;
     result?;
-    // The replicas of the divided one do not come back by themselves.
-    are_at(&scene, "duplicated", &[("m1", 2), (CLUSTER, 2)]).await?;
-    are_at(&scene, "divided", &[("m1", 4)]).await?;
     forced(&scene).await?;
     for name in EACH.into_iter().chain(["imported"]) {
         scene.delete(name).await?;
