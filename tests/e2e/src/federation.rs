@@ -29,6 +29,8 @@ use crate::{
 
 /// The operator's user in the rig.
 pub const OPERATOR_USER: &str = "mczk-operator";
+/// The components of Karmada that decide and write, beside its API server.
+pub const KARMADA: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-webhook"];
 /// Lease of the operators.
 pub const LEASE: &str = "karmada-system/mczk-operator";
 /// Duration, renew deadline and retry period of the lease, in seconds: shorter than usual, because tests wait for them, or

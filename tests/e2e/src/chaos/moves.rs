@@ -19,7 +19,10 @@ use super::{
     play::Record,
     world::{NAME, World},
 };
-use crate::members::Server;
+use crate::{
+    federation::KARMADA,
+    members::{Server, spec},
+};
 
 /// How often the status is read.
 const PACE: Duration = Duration::from_millis(500);
@@ -38,8 +41,11 @@ pub fn failover(placement: &[String], clusters: &[String]) -> Value {
 /// The part of a spec that declares a placement, and its spares.
 #[must_use]
 pub fn placed(placement: &[String], clusters: &[String]) -> Value {
-    let affinity = json!({ "clusterAffinity": { "clusterNames": placement } });
-    json!({ "placement": affinity, "failover": failover(placement, clusters) })
+    let mut spec = spec::placement(placement);
+    if let Some(spec) = spec.as_object_mut() {
+        spec.insert("failover".to_owned(), failover(placement, clusters));
+    }
+    spec
 }
 
 /// The place that holds the voters of each home.
@@ -111,9 +117,6 @@ impl World<'_> {
         Ok(Applied::new(component, None))
     }
 }
-
-/// The parts of Karmada that a move needs.
-const KARMADA: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-webhook"];
 
 #[cfg(test)]
 mod tests {

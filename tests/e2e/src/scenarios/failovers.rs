@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     agent::Behaviour,
-    federation::Federation,
+    federation::{Federation, KARMADA},
     patience::wait_for,
     scene::{Scene, ensemble, is_settled},
 };
@@ -200,8 +200,7 @@ async fn kill_parts(federation: &Federation, killed: &AtomicUsize) -> Result<()>
                 agents.restart(cluster, federation.members.get(cluster).cloned().context("there is no such cluster")?);
             }
             _ => {
-                let parts = ["karmada-controller-manager", "karmada-scheduler", "karmada-webhook"];
-                federation.rig.kill(parts.get(number / 5 % 3).context("there is no part")?).await?;
+                federation.rig.kill(KARMADA.get(number / 5 % KARMADA.len()).context("there is no part")?).await?;
             }
         }
         killed.fetch_add(1, Ordering::Relaxed);
