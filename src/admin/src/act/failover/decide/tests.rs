@@ -154,7 +154,7 @@ fn a_bad_name_is_refused(#[case] wish: Wish, #[case] expected: &str) {
 }
 
 #[rstest]
-#[case::no_pair(json!({ "metadata": { "annotations": { FAILOVER: "m1" } } }), "no pair CLUSTER=PLACE")]
+#[case::no_pair(json!({ "metadata": { "annotations": { FAILOVER: "m1" } } }), "has \"m1\", which is no pair CLUSTER=PLACE. Correct it, or remove it: kubectl annotate mczk zk mczk.io/failover-")]
 #[case::deleted(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), "being deleted")]
 #[case::no_spares(json!({ "spec": { "failover": null } }), "failover.spares names no cluster")]
 fn an_object_that_cannot_be_changed(#[case] more: Value, #[case] expected: &str) {
