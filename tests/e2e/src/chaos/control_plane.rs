@@ -10,7 +10,7 @@ use super::{
     apply::{Applied, Undo},
     moves::placed,
     operations::Kind,
-    world::{NAME, World},
+    world::{Declared, NAME, World},
 };
 use crate::{agent::Behaviour, patience::wait_for, scene::Scene};
 
@@ -49,11 +49,8 @@ impl World<'_> {
         self.members.install_agents().await?;
         let _order = self.changing.lock().await;
         // The last change of the placement may not have reached the servers: they are adopted where they are.
-        let mut object = self.object()?;
-        let everywhere = placed(&self.clusters, &self.clusters);
-        for (path, value) in everywhere.as_object().into_iter().flatten() {
-            *object.pointer_mut(&format!("/spec/{path}")).context("the object has no placement")? = value.clone();
-        }
+        let everywhere = Declared { placement: self.clusters.clone(), ..self.declared().clone() };
+        let object = everywhere.object(&self.clusters)?;
         if self.scene.get(NAME).await.is_err() {
             self.scene.create(&object).await?;
         }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use kube::ResourceExt as _;
-use mczk_api::{MultiClusterZooKeeper, contract::labels::FAILOVER};
+use mczk_api::{MultiClusterZooKeeper, contract::requested_places::RequestedPlaces};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -31,8 +31,8 @@ const PACE: Duration = Duration::from_millis(500);
 #[must_use]
 pub fn failover(placement: &[String], clusters: &[String]) -> Value {
     let spares: Vec<&String> = clusters.iter().filter(|cluster| !placement.contains(cluster)).collect();
-    let seconds = (!spares.is_empty()).then_some(60);
     let spares = (!spares.is_empty()).then_some(spares);
+    let seconds = spares.as_ref().map(|_| 60);
     json!({
         "demoteAfterSeconds": 60, "spares": spares, "moveAfterSeconds": seconds, "moveBackAfterSeconds": seconds,
     })
@@ -59,8 +59,8 @@ impl World<'_> {
     /// Asks for a move, for the way home, or removes the request: what the last request was not.
     pub(super) async fn request_move(&self, operation: &Operation) -> Result<Applied> {
         let object = self.soon(self.scene.get(NAME)).await?;
-        let request = object.annotations().get(FAILOVER).and_then(|request| request.split_once('='));
-        let (home, flag) = match request {
+        let requested = RequestedPlaces::read(object.annotations()).unwrap_or_default();
+        let (home, flag) = match requested.pairs().next() {
             Some((home, place)) if home == place => (home.to_owned(), "--release"),
             Some((home, _)) => (home.to_owned(), "--back"),
             None => {
@@ -85,16 +85,16 @@ impl World<'_> {
             // Karmada may have no API server, or be another one.
             let Ok(Ok(object)) = tokio::time::timeout(PACE, self.scene.get(NAME)).await else { continue };
             let clusters = object.status.iter().flat_map(|status| &status.clusters);
-            for (home, since) in clusters.filter_map(|of| Some((&of.name, &of.moved_since.as_ref()?.0))) {
-                let place = moved(&object).get(home).map_or(home, |place| place).clone();
+            let requested = RequestedPlaces::read(object.annotations()).unwrap_or_default();
+            for (cluster, since) in clusters.filter_map(|of| Some((of, &of.moved_since.as_ref()?.0))) {
+                let (home, place) = (&cluster.name, cluster.moved_to.as_ref().unwrap_or(&cluster.name));
                 if !decided.insert((home.clone(), place.clone(), *since)) {
                     continue;
                 }
                 self.moves.fetch_add(1, Ordering::Relaxed);
-                let request = object.annotations().get(FAILOVER).cloned().unwrap_or_default();
+                let request = requested.value();
                 record.comment(&format!("the voters of {home} shall be in {place} since {since}; request {request:?}"));
-                let is_asked = request.starts_with(&format!("{home}="));
-                if !is_asked && place != *home && self.follows(home).await {
+                if !requested.names(home) && place != home && self.follows(home).await {
                     let why = format!("the voters of {home} were to move to {place}, and one of them followed");
                     return anyhow::anyhow!(why).context(Failure::MovedUnasked);
                 }

@@ -50,8 +50,8 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// The whole object.
-    fn object(&self, clusters: &[String]) -> Result<Value> {
+    /// The whole object. Clusters outside its placement are spares.
+    pub(super) fn object(&self, clusters: &[String]) -> Result<Value> {
         let mut spec = spec::first(self.image, spec::FOLDERS, &self.placement, true);
         let (path, settings) = ("/template/zooCfg", settings(self.changes));
         if let (Some(first), Some(settings)) = (spec.pointer_mut(path), settings.pointer(path)) {
