@@ -45,7 +45,7 @@ pub struct VoterMeasures {
     pub desired: usize,
     /// Servers with a vote in ZooKeeper's own configuration; the voters of the list while no fresh report shows it.
     pub votes: usize,
-    /// Those of them that serve, as fresh reports show.
+    /// Those of them that serve or follow, as fresh reports show.
     pub serving: usize,
     /// How many more voters may stop serving before no majority is left.
     pub tolerated_voters: usize,
@@ -92,7 +92,7 @@ impl Measures {
         Self {
             conditions,
             cluster_conditions: cluster_conditions(reports),
-            voters: VoterMeasures::of(status, reports),
+            voters: VoterMeasures::of(known, status),
             record: status.records.last().map(RecordMeasures::of),
             identity_not_after: not_after(Holds::Identity),
             authority_not_after: not_after(Holds::Trust),
@@ -107,15 +107,15 @@ impl Measures {
 }
 
 impl VoterMeasures {
-    fn of(status: &MultiClusterZooKeeperStatus, reports: &BTreeMap<String, ClusterReport>) -> Option<Self> {
+    fn of(known: &Known<'_>, status: &MultiClusterZooKeeperStatus) -> Option<Self> {
         let ensemble = status.ensemble.as_ref()?;
         let voters = listed_voters(status);
-        let quorum = ReportedQuorum::of(&ensemble.incarnation, reports, &voters, ensemble.formed);
-        let tolerance = Tolerance::of(&voters, &quorum, reports)?;
+        let quorum = ReportedQuorum::of(&ensemble.incarnation, &known.reports, &voters, ensemble.formed);
+        let tolerance = Tolerance::of(&voters, &quorum, known)?;
         Some(Self {
             desired: voters.len(),
             votes: tolerance.voters(),
-            serving: quorum.serving.len(),
+            serving: tolerance.following().len(),
             tolerated_voters: tolerance.voter_losses(),
             tolerated_clusters: tolerance.cluster_losses(),
             moved_clusters: status.clusters.iter().filter(|cluster| cluster.moved_to.is_some()).count(),

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::rollout::{quorum::ReportedQuorum, report::ClusterReport};
+use crate::rollout::{known::Known, quorum::ReportedQuorum, report::ClusterReport};
 use mczk_api::{
     contract::server_list::majority,
-    zookeeper::{Role, Server},
+    zookeeper::{Role, Server, ZooKeeperStatus},
 };
 
 /// Where a voter is. A voter that no list and no report places may be lost alone.
@@ -33,25 +33,27 @@ impl std::fmt::Display for VoterPlace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tolerance {
     voters: BTreeMap<VoterPlace, BTreeSet<i32>>,
-    serving: BTreeSet<i32>,
+    following: BTreeSet<i32>,
 }
 
 impl Tolerance {
     /// The voters of the configuration; those of the list if no fresh report shows one.
-    pub(crate) fn of(
-        listed: &[Server],
-        quorum: &ReportedQuorum,
-        reports: &BTreeMap<String, ClusterReport>,
-    ) -> Option<Self> {
+    pub(crate) fn of(listed: &[Server], quorum: &ReportedQuorum, known: &Known<'_>) -> Option<Self> {
         let of_list = || listed.iter().filter(|server| server.role == Role::Voter).map(|server| server.id).collect();
         let ids: BTreeSet<i32> = if quorum.voters.is_empty() { of_list() } else { quorum.voters.clone() };
         let mut voters: BTreeMap<VoterPlace, BTreeSet<i32>> = BTreeMap::new();
         for id in ids {
-            let place = place(id, listed, reports)
-                .map_or(VoterPlace::Server(id), |cluster| VoterPlace::Cluster(cluster.clone()));
+            let place =
+                place(id, listed, known).map_or(VoterPlace::Server(id), |cluster| VoterPlace::Cluster(cluster.clone()));
             voters.entry(place).or_default().insert(id);
         }
-        (!voters.is_empty()).then(|| Self { voters, serving: quorum.serving.clone() })
+        let following = following(&voters, quorum, known);
+        (!voters.is_empty()).then_some(Self { voters, following })
+    }
+
+    /// The voters that serve, and those that follow without a report.
+    pub(crate) fn following(&self) -> &BTreeSet<i32> {
+        &self.following
     }
 
     /// Number of voters.
@@ -66,12 +68,12 @@ impl Tolerance {
 
     /// How many more voters may stop serving before no majority is left.
     pub(crate) fn voter_losses(&self) -> usize {
-        self.serving_in().iter().sum::<usize>().saturating_sub(self.needed())
+        self.following_in().iter().sum::<usize>().saturating_sub(self.needed())
     }
 
     /// How many clusters may be lost, whichever they are, before no majority is left.
     pub(crate) fn cluster_losses(&self) -> usize {
-        cluster_losses(self.serving_in(), self.needed())
+        cluster_losses(self.following_in(), self.needed())
     }
 
     /// A place without which no majority is left even if all others serve, with the number of its voters.
@@ -82,23 +84,49 @@ impl Tolerance {
 
     /// A place whose loss would lose the quorum now.
     pub(crate) fn exposed(&self) -> Option<&VoterPlace> {
-        let serves = |voters: &BTreeSet<i32>| voters.intersection(&self.serving).count();
-        let all: usize = self.voters.values().map(serves).sum();
-        self.voters.iter().find(|(_, voters)| all - serves(voters) < self.needed()).map(|(place, _)| place)
+        let follow = |voters: &BTreeSet<i32>| voters.intersection(&self.following).count();
+        let all: usize = self.voters.values().map(follow).sum();
+        self.voters.iter().find(|(_, voters)| all - follow(voters) < self.needed()).map(|(place, _)| place)
     }
 
-    fn serving_in(&self) -> Vec<usize> {
-        self.voters.values().map(|voters| voters.intersection(&self.serving).count()).collect()
+    fn following_in(&self) -> Vec<usize> {
+        self.voters.values().map(|voters| voters.intersection(&self.following).count()).collect()
     }
 }
 
-/// The cluster of a server: by the list, else the one that reports it.
-fn place<'a>(id: i32, listed: &'a [Server], reports: &'a BTreeMap<String, ClusterReport>) -> Option<&'a String> {
-    let of_list = listed.iter().find(|server| server.id == id).map(|server| &server.cluster);
+/// The voters that serve, and those that follow without a report. Karmada drops the report of a cluster that leaves the schedule,
+/// while its servers still vote. They count while Karmada reaches the cluster, and no agent that sees the leader misses them.
+///
+/// An agent misses a voter after 20 seconds. So this is for users alone: every decision counts [`ReportedQuorum::serving`].
+fn following(
+    voters: &BTreeMap<VoterPlace, BTreeSet<i32>>,
+    quorum: &ReportedQuorum,
+    known: &Known<'_>,
+) -> BTreeSet<i32> {
+    if quorum.leader.is_none() {
+        return quorum.serving.clone();
+    }
+    let sees_leader = |status: &&ZooKeeperStatus| {
+        status.may_be_of(&known.incarnation.id) && status.writable == Some(true) && status.leader == quorum.leader
+    };
+    let fresh = known.reports.values().filter_map(ClusterReport::fresh_status);
+    let missing: BTreeSet<i32> = fresh.filter(sees_leader).flat_map(|s| s.missing_voters.iter().copied()).collect();
+    let has_left = |place: &VoterPlace| match place {
+        VoterPlace::Cluster(name) => known.is_ready(name) && !known.has_work(name),
+        VoterPlace::Server(_) => false,
+    };
+    let unreported = voters.iter().filter(|(place, _)| has_left(place)).flat_map(|(_, ids)| ids);
+    quorum.serving.iter().chain(unreported.filter(|id| !missing.contains(*id))).copied().collect()
+}
+
+/// The cluster of a server: by the next list or the last one, which names those that leave, else the one that reports it.
+fn place<'a>(id: i32, listed: &'a [Server], known: &'a Known<'_>) -> Option<&'a String> {
+    let mut of_lists = listed.iter().chain(known.list_or_reported().all_servers());
     let names = |report: &&ClusterReport| {
         report.status.as_ref().is_some_and(|status| status.servers.iter().any(|server| server.id == id))
     };
-    of_list.or_else(|| reports.values().find(names).map(|report| &report.cluster))
+    let of_list = of_lists.find(|server| server.id == id).map(|server| &server.cluster);
+    of_list.or_else(|| known.reports.values().find(names).map(|report| &report.cluster))
 }
 
 /// How many clusters may be lost, from the number of serving voters in each. The clusters with the most voters go first.

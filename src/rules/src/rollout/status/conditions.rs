@@ -122,7 +122,9 @@ fn trouble(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Option<Caus
     if let Some(unusable) = unusable.into_iter().next() {
         return Some(unusable);
     }
-    let down: Vec<i32> = quorum.voters.difference(&quorum.serving).copied().collect();
+    let tolerance = Tolerance::of(&inputs.next.ensemble.servers, quorum, inputs.known);
+    let follows = |id: &i32| tolerance.as_ref().is_some_and(|tolerance| tolerance.following().contains(id));
+    let down: Vec<i32> = quorum.voters.iter().copied().filter(|id| !follows(id)).collect();
     let named =
         [("Ids of voters that do not serve: ", down), ("Voters that have lost their votes: ", votes::demoted(inputs))];
     let parts: Vec<String> =
@@ -184,7 +186,7 @@ fn reported(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<Cause> {
 
 fn quorum_safe(inputs: &StatusInputs<'_>) -> Cause {
     let list = &inputs.next.ensemble.servers;
-    let Some(tolerance) = Tolerance::of(list, &inputs.next.quorum, inputs.reports) else {
+    let Some(tolerance) = Tolerance::of(list, &inputs.next.quorum, inputs.known) else {
         return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
     };
     let is_even = list.iter().filter(|server| server.role == Role::Voter).count() % 2 == 0;
