@@ -437,9 +437,9 @@ async fn an_object_in_another_namespace_is_reported() {
     rights(&server.client).await;
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
     let all = roles.get("mczk-agent").await.unwrap().rules.unwrap();
-    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes", "namespaces"];
-    assert_eq!(all.iter().take(5).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
-    merge(&roles, "mczk-agent", json!({ "rules": all[..5] })).await;
+    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes", "storageclasses", "namespaces"];
+    assert_eq!(all.iter().take(6).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
+    merge(&roles, "mczk-agent", json!({ "rules": all[..6] })).await;
     create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
     let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
     let object: ZooKeeper = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
@@ -454,6 +454,73 @@ async fn an_object_in_another_namespace_is_reported() {
         status.is_some_and(|status| blocked(&status) == Some("NamespaceNotHandled"))
     })
     .await;
+    task.abort();
+}
+
+/// The object of a spare: the agent asks its own API server, with its own rights, and creates nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spare_says_what_its_cluster_would_refuse() {
+    let server = ApiServer::start("spare").await;
+    let client = server.client.clone();
+    kinds(&client).await;
+    rights(&client).await;
+    let objects: Api<ZooKeeper> = Api::default_namespaced(client.clone());
+    let spec = json!({ "replicas": 0, "spareOf": "zk", "source": { "surveys": true } });
+    let object: ZooKeeper = fixtures::zookeeper(json!({
+        "metadata": { "name": "zk.spares", "namespace": "default", "uid": null }, "spec": spec,
+    }));
+    objects.patch("zk.spares", &PatchParams::apply("karmada"), &Patch::Apply(&object)).await.unwrap();
+    let options = AgentOptions { cluster: Some("m4".to_owned()), ..AgentOptions::default() };
+    let (metrics, agent) = (Metrics::new(&mut Registry::default()), server.agent());
+    let task = tokio::spawn(async move {
+        let () = mczk_agent::run(agent, options, metrics, || {}, std::future::pending()).await;
+    });
+    let says = async |reason: &str, part: &str| {
+        wait_for(&format!("SpareFit {reason} {part}"), async || {
+            let status = objects.get("zk.spares").await.unwrap().status.unwrap_or_default();
+            condition(&status, "SpareFit").is_some_and(|c| c.reason == reason && c.message.contains(part))
+        })
+        .await;
+    };
+    // Each change of the object is a new question.
+    let ask = async |overrides: Value, revision: &str| {
+        let spec = json!({ "revision": revision, "source": { "overrides": overrides } });
+        merge(&objects, "zk.spares", json!({ "spec": spec })).await;
+    };
+    says("NoStorageClass", "No storage class is the default one").await;
+    let of_m4 = json!([{ "cluster": "m4", "storageClassName": "fast" }]);
+    ask(of_m4.clone(), "0123456781").await;
+    says("NoStorageClass", "The storage class fast does not exist").await;
+    let fast = json!({ "metadata": { "name": "fast" }, "provisioner": "example.com/disks" });
+    create(&Api::<StorageClass>::all(client.clone()), fast).await;
+    ask(of_m4.clone(), "0123456782").await;
+    says("ObjectsAccepted", "").await;
+
+    let quotas: Api<ResourceQuota> = Api::default_namespaced(client.clone());
+    let hard = json!({ "pods": "0" });
+    create(&quotas, json!({ "metadata": { "name": "full" }, "spec": { "hard": hard } })).await;
+    let full = json!({ "status": { "hard": hard, "used": hard } });
+    quotas.patch_status("full", &PatchParams::default(), &Patch::Merge(&full)).await.unwrap();
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let all_rules = roles.get("mczk-agent").await.unwrap().rules.unwrap();
+    let without_writes = |mut rule: PolicyRule| {
+        if rule.resources.iter().flatten().any(|resource| resource == "statefulsets") {
+            rule.verbs.retain(|verb| ["list", "watch"].contains(&verb.as_str()));
+        }
+        rule
+    };
+    let rules: Vec<PolicyRule> = all_rules.into_iter().map(without_writes).collect();
+    merge(&roles, "mczk-agent", json!({ "rules": rules })).await;
+    ask(of_m4.clone(), "0123456783").await;
+    says("ObjectsRefused", "StatefulSet zk-spare: ").await;
+    says("ObjectsRefused", "Pod zk-spare-0: ").await;
+    assert!(names(&Api::<Service>::default_namespaced(client.clone())).await.iter().all(|name| name == "kubernetes"));
+    for left in [
+        names(&Api::<Pod>::default_namespaced(client.clone())).await,
+        names(&Api::<StatefulSet>::default_namespaced(client)).await,
+    ] {
+        assert_eq!(left, Vec::<String>::new());
+    }
     task.abort();
 }
 

@@ -357,7 +357,10 @@ fn the_agents_rights_are_limited_to_namespaces() {
     let of_cluster = rules(of_kind(&limited, "ClusterRole"));
     let resources: Vec<&str> =
         of_cluster.iter().flat_map(|r| r["resources"].as_array().unwrap()).map(|r| r.as_str().unwrap()).collect();
-    assert_eq!(resources, ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes", "namespaces"]);
+    assert_eq!(
+        resources,
+        ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes", "storageclasses", "namespaces"]
+    );
     for namespace in ["a", "b"] {
         let here = |kind| limited.iter().find(|o| o["kind"] == kind && o["metadata"]["namespace"] == namespace);
         let role = here("Role").unwrap();

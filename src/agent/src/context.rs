@@ -21,7 +21,11 @@ use crate::{
     observe::pod_failure::PodFailure,
     write_history::{ObjectVerb, WriteHistory, WrittenObject},
 };
-use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
+use mczk_api::{
+    ZooKeeper,
+    contract::{cause::Cause, pod_layout},
+    tls::EnsembleTls,
+};
 use mczk_rules::agent::{
     decide::{membership, missing::MissingVoters, observation::RefusedDeletion, warnings::Sent},
     render::Kind,
@@ -134,6 +138,8 @@ pub(super) struct Memory {
     pub(super) missing_since: Option<Instant>,
     /// The certificates whose predecessors are all removed from this cluster.
     pub(super) cleared: Option<EnsembleTls>,
+    /// What the API server answered for a spare: for which generation of the object, and when.
+    pub(super) spare: Option<(Option<i64>, Instant, Cause)>,
 }
 
 impl Memory {

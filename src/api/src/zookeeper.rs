@@ -55,6 +55,11 @@ pub struct ZooKeeperSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 48))]
     pub cluster: Option<String>,
+    /// Name of the ensemble for which this cluster is a spare. The agent reports whether the cluster would accept the
+    /// ensemble's servers, and creates nothing. Absent in every other object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 40))]
+    pub spare_of: Option<String>,
     /// Pod and volume of a server. A change restarts servers.
     pub template: ServerTemplate,
     /// Version of the rendering of the pod part into objects. It rises when a release of mczk renders differently. A

@@ -23,7 +23,7 @@ use mczk_api::{
     API_VERSION, MultiClusterZooKeeper, ZooKeeper,
     contract::{
         certificate_names::Holds,
-        naming::{binding_name, policy_name},
+        naming::{binding_name, policy_name, spare_check_name},
         tombstone,
     },
     karmada::{
@@ -36,7 +36,7 @@ use mczk_rules::rollout::{
     certificates::Certificate,
     live::Live,
     plan::Observed,
-    services::{MCS_API_VERSION, ServiceName, names_in, service_names},
+    services::{MCS_API_VERSION, ServiceName, has_spares, names_in, names_of_spares, service_names},
 };
 use mczk_runtime::{
     failure::{During, Error},
@@ -75,7 +75,9 @@ pub struct Related {
     pub services: BTreeMap<String, Value>,
     /// The binding of the template.
     pub binding: Option<ResourceBinding>,
-    /// The Works of the binding.
+    /// The binding of the object that asks spares.
+    pub spares: Option<ResourceBinding>,
+    /// The Works of the template's binding.
     pub works: Vec<Work>,
     /// The Secrets of the ensemble: certificates and tombstones.
     pub secrets: Vec<PartialObjectMeta<Secret>>,
@@ -86,7 +88,7 @@ impl Related {
     #[must_use]
     pub fn of(self, object: MultiClusterZooKeeper, sources: Sources<'_>) -> Observed {
         let name = object.name_any();
-        let Self { template, policy, overrides, services, binding, works, secrets } = self;
+        let Self { template, policy, overrides, services, binding, spares, works, secrets } = self;
         let certificates = secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object)).collect();
         Observed {
             template,
@@ -94,6 +96,7 @@ impl Related {
             overrides,
             services,
             binding,
+            spares,
             works,
             clusters: sources.clusters.all(),
             certificates,
@@ -196,7 +199,12 @@ fn likely_names(watched: &DynamicObject) -> Vec<ServiceName> {
     let formed = ensemble.and_then(|ensemble| ensemble.get("formed")).and_then(Value::as_bool) == Some(true);
     let (name, uid) = (watched.name_any(), watched.uid().unwrap_or_default());
     // Tombstones are rare. If there is one, the caller reads again.
-    names_in(&name, &uid, incarnation.map(|incarnation| (incarnation, formed)), &BTreeSet::new())
+    let mut names = names_in(&name, &uid, incarnation.map(|incarnation| (incarnation, formed)), &BTreeSet::new());
+    let spares = watched.data.pointer("/spec/failover/spares").and_then(Value::as_array);
+    if spares.is_some_and(|spares| !spares.is_empty()) {
+        names.extend(names_of_spares(&name));
+    }
+    names
 }
 
 /// How recent the list of tombstones and certificates must be. Until a quorum has formed, a tombstone decides which
@@ -269,7 +277,13 @@ pub async fn observe(
     } else {
         Vec::new()
     };
-    let related = Related { template, policy, overrides, services, binding, works, secrets };
+    let spares = if has_spares(&object) {
+        let bound = binding_name(&spare_check_name(name));
+        get(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound).await?
+    } else {
+        None
+    };
+    let related = Related { template, policy, overrides, services, binding, spares, works, secrets };
     Ok(ReadOutcome::Observed(Box::new(related.of(object, sources))))
 }
 
@@ -291,6 +305,8 @@ pub fn versions(observed: &Observed) -> Vec<ObjectVersion> {
     versions.extend(observed.policy.as_ref().map(|object| of("PropagationPolicy", &policy, &object.metadata)));
     versions.extend(observed.overrides.as_ref().map(|object| of("OverridePolicy", &policy, &object.metadata)));
     versions.extend(observed.binding.as_ref().map(|object| of(BINDING, &binding_name(&name), &object.metadata)));
+    let check = binding_name(&spare_check_name(&name));
+    versions.extend(observed.spares.as_ref().map(|object| of(BINDING, &check, &object.metadata)));
     versions.extend(observed.services.iter().filter_map(|(key, object)| {
         let (kind, name) = key.split_once('/')?;
         Some((Id::of(kind, name), object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()))
@@ -363,6 +379,11 @@ mod tests {
             assert_eq!(likely_names(&watched), service_names(&typed, &BTreeSet::new()));
             assert_eq!(likely_names(&watched).len(), count);
         }
+        let more = json!({ "spec": { "failover": { "spares": ["m4"] } } });
+        let with_spares = likely_names(&multi_cluster_zookeeper(more.clone()));
+        let typed: MultiClusterZooKeeper = multi_cluster_zookeeper(more);
+        assert_eq!(with_spares, service_names(&typed, &BTreeSet::new()));
+        assert_eq!(with_spares.len(), 9);
         let invalid =
             json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "K", "metadata": { "name": "zoo" }, "spec": 1 });
         assert!(likely_names(&serde_json::from_value(invalid).unwrap()).is_empty());

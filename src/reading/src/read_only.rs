@@ -178,6 +178,7 @@ pub async fn observe_new(
         overrides: None,
         services: BTreeMap::new(),
         binding: None,
+        spares: None,
         works: Vec::new(),
         clusters: member_clusters(client).await?,
         certificates: Vec::new(),

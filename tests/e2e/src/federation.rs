@@ -12,11 +12,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{
-    Client, Config,
+    Api, Client, Config, ResourceExt,
+    api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
+use mczk_api::contract::labels::DEFAULT_CLASS;
 use rig::{NodeOptions, Rig};
+use serde_json::json;
 use tokio::sync::Mutex;
 
 use crate::{
@@ -128,6 +132,20 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Creates a default storage class, as every cluster of a user has one: without it a cluster is no spare.
+async fn default_class(member: &Client) -> Result<()> {
+    let classes: Api<StorageClass> = Api::all(member.clone());
+    let is_default = |class: &StorageClass| DEFAULT_CLASS.iter().any(|key| class.annotations().contains_key(*key));
+    if classes.list(&ListParams::default()).await?.iter().any(is_default) {
+        return Ok(());
+    }
+    let class = json!({
+        "metadata": { "name": "standard", "annotations": { DEFAULT_CLASS[0]: "true" } },
+        "provisioner": "e2e.example.com/disks",
+    });
+    classes.create(&PostParams::default(), &serde_json::from_value(class)?).await.map(drop).map_err(Into::into)
+}
+
 impl Federation {
     /// Starts everything but the operator: see [`Federation::register`] and [`Federation::start_operator`].
     ///
@@ -171,7 +189,11 @@ impl Federation {
         let karmada = client(&rig.kubeconfig("karmada")).await?;
         let mut members = BTreeMap::new();
         for name in rig.members() {
-            members.insert(name.clone(), client(&rig.kubeconfig(&name)).await?);
+            let client = client(&rig.kubeconfig(&name)).await?;
+            if !options.nodes {
+                default_class(&client).await?;
+            }
+            members.insert(name, client);
         }
         let agents = options.agents.map(|behaviour| Agents::start(&members, behaviour));
         let certs = folder.join("certs");

@@ -17,7 +17,7 @@ use mczk_api::{
     MultiClusterZooKeeper, ZooKeeper,
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
-        naming::{binding_name, policy_name},
+        naming::{binding_name, policy_name, spare_check_name},
     },
     karmada::{DELETION_PROTECTION, work::BINDING_NAME},
     multiclusterzookeeper::{MultiClusterZooKeeperSpec, Record, RecordStatus},
@@ -524,6 +524,7 @@ impl<'a> Scene<'a> {
 fn belongs(object: &str, ensemble: &str) -> bool {
     object == ensemble
         || object == policy_name(ensemble)
+        || [spare_check_name(ensemble), policy_name(&spare_check_name(ensemble))].iter().any(|name| object == name)
         || object.strip_prefix(ensemble).is_some_and(|rest| rest.starts_with('-'))
 }
 

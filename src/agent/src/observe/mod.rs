@@ -10,6 +10,7 @@ pub(crate) mod pods;
 pub(crate) mod probes;
 pub(crate) mod servers;
 pub(crate) mod snapshot;
+mod spare;
 pub(crate) mod tombstones;
 pub(crate) mod volumes;
 
@@ -89,6 +90,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     Box::pin(next_pod::check_missing(key, &live, (&pods, &live_claims), &memory, context)).await?;
+    let spare = Box::pin(spare::read(key, &object, cluster.as_deref(), &memory, context)).await?;
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let observation = Observation {
         configurations,
@@ -118,6 +120,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         missing_voters: memory.missing_voters.clone(),
         locked_for: memory.locked_since.map_or(Duration::ZERO, |since| since.elapsed()),
         lock_failure: memory.lock_failure.clone(),
+        spare,
         holder: format!("{}/{FIELD_MANAGER}/{}", cluster.as_deref().unwrap_or_default(), context.options.instance),
         object,
         stored,

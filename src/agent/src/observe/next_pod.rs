@@ -30,6 +30,8 @@ use mczk_rules::agent::{
 };
 use mczk_runtime::failure::{During, Error, is_conflict, refusal};
 
+/// What the API server says if a webhook allows no dry run.
+pub(super) const NO_DRY_RUN: &str = "does not support dry run";
 /// How long a pod may be missing before the agent asks why.
 const MISSING_FOR: Duration = Duration::from_secs(5);
 
@@ -136,15 +138,15 @@ async fn answered(
     Ok(is_accepted)
 }
 
-fn without_creating() -> PostParams {
+pub(super) fn without_creating() -> PostParams {
     PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) }
 }
 
 /// An object of this name is there already, a webhook allows no dry run, or the agent has no right to create: that is no
 /// answer. The StatefulSet controller creates without the agent's rights.
-fn unless_unanswered(error: kube::Error) -> Result<(), kube::Error> {
+pub(super) fn unless_unanswered(error: kube::Error) -> Result<(), kube::Error> {
     let words = refusal(&error).unwrap_or_default();
-    let unanswered = ["does not support dry run", "cannot create resource"].iter().any(|part| words.contains(part));
+    let unanswered = [NO_DRY_RUN, "cannot create resource"].iter().any(|part| words.contains(part));
     if unanswered {
         debug!(%error, "a dry run gives no answer");
     }

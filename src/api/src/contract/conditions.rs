@@ -99,6 +99,8 @@ condition_types! {
     AgentProgressing = Progressing of ZooKeeper;
     /// The agent waits for the user.
     Blocked = Blocked of ZooKeeper;
+    /// A cluster that is a spare would accept the servers of the ensemble. Only the object that asks for it has this condition.
+    SpareFit = SpareFit of ZooKeeper;
     /// A server has to leave a node that is being drained.
     Draining = Draining of ZooKeeper;
     /// A user wants the volume of a server of the cluster replaced by an empty one.
@@ -373,7 +375,7 @@ reasons! {
     NoSpareLeft, FailoverReady = False; Do("Bring the clusters back whose voters are at spares, or declare another spare in `failover.spares`");
     /// Voters should move to another cluster or back, and something stands against it.
     MoveWaits, FailoverReady = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
-    /// A spare could not hold voters now.
+    /// A spare could not hold voters now, or its agent has not said that it could.
     SpareUnusable, FailoverReady = False; Do("Mend the spare as the message says, or remove it from `failover.spares`");
     /// The annotation `mczk.io/failover` cannot be read, names a cluster that has no voters here, or a place that is no spare.
     RequestUnclear, FailoverReady = False; Do("Correct the annotation `mczk.io/failover` as the message says");
@@ -466,6 +468,14 @@ reasons! {
     /// The API server of the cluster refuses an object, or would refuse the pod that follows a restart.
     ObjectRefused, Blocked = True, Contested = True;
         Do("The message has the words of the API server: raise the quota, exempt the object from the policy, or correct the spec. A correction starts at once");
+    /// The API server of the spare would accept every object of a server, and the storage class exists.
+    ObjectsAccepted, SpareFit = True; None;
+    /// The API server of the spare would refuse an object of a server, or the agent may not write it.
+    ObjectsRefused, SpareFit = False;
+        Do("The message has the words of the API server: give the agent its rights, raise the quota, or exempt the object from the policy");
+    /// The spare has no storage class for the volumes of servers.
+    NoStorageClass, SpareFit = False;
+        Do("Create the class, mark one as the default, or name another one in `overrides[].storageClassName` of the ensemble");
     /// A tombstone in the cluster says that the ensemble is over, and the control plane still declares it.
     DeclaredOver, Blocked = True;
         Do("Wait if the ensemble is being deleted. If it shall go on after a restore of an older copy, delete the Secret that the message names in this cluster");

@@ -75,3 +75,7 @@ pub const TRY_AGAIN: &str = "mczk.io/try-again";
 pub const TOMBSTONE: &str = "mczk.io/tombstone";
 /// Annotation of ZooKeeper objects in member clusters: Karmada's name of the cluster, stored once and never changed.
 pub const CLUSTER_ANNOTATION: &str = "mczk.io/cluster";
+
+/// Annotations that mark the default storage class with the value `true`; the second one is older.
+pub const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];

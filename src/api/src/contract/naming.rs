@@ -96,6 +96,19 @@ pub fn template_of_binding(binding: &str) -> Option<&str> {
     binding.strip_suffix("-zookeeper")
 }
 
+/// Name of the ZooKeeper object that asks spares whether they could hold servers. No MultiClusterZooKeeper has a dot in its
+/// name.
+#[must_use]
+pub fn spare_check_name(name: &str) -> String {
+    format!("{name}.spares")
+}
+
+/// Name of the MultiClusterZooKeeper to which a ZooKeeper object of the control plane belongs.
+#[must_use]
+pub fn ensemble_of_template(template: &str) -> &str {
+    template.strip_suffix(".spares").unwrap_or(template)
+}
+
 /// Name of the PropagationPolicy and of the OverridePolicy of a MultiClusterZooKeeper.
 #[must_use]
 pub fn policy_name(name: &str) -> String {

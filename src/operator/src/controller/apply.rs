@@ -314,6 +314,7 @@ impl Owned<'_> {
             Some("ServiceExport") => (MCS_API_VERSION, "ServiceExport"),
             Some("ServiceImport") => (MCS_API_VERSION, "ServiceImport"),
             Some("OverridePolicy") => (policy::API_VERSION, "OverridePolicy"),
+            Some("ZooKeeper") => (API_VERSION, "ZooKeeper"),
             _ => (policy::API_VERSION, "PropagationPolicy"),
         };
         self.write(version, kind, desired, self.observed.services.get(key)).await.map(drop)

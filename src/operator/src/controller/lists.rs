@@ -24,7 +24,7 @@ use mczk_api::{
     karmada::{policy, resource_binding},
 };
 use mczk_reading::observe::{Related, list_text, parse, text};
-use mczk_rules::rollout::services::{MCS_API_VERSION, service_names};
+use mczk_rules::rollout::services::{MCS_API_VERSION, has_spares, service_names};
 use mczk_runtime::{
     failure::{During, Error, is_forbidden},
     reconcile::ObjectKey,
@@ -88,6 +88,10 @@ pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap
 /// `None` if a part is missing or does not parse.
 fn with_related(object: &str, binding: Option<&str>, listed: Listed) -> Option<WithRelated> {
     let object: MultiClusterZooKeeper = parse(object).ok()?;
+    // It has a second binding, which the lists do not contain.
+    if has_spares(&object) {
+        return None;
+    }
     let Listed { mut objects, secrets } = listed;
     let (name, secrets) = (object.name_any(), secrets?);
     let policy = policy_name(&name);
@@ -104,6 +108,7 @@ fn with_related(object: &str, binding: Option<&str>, listed: Listed) -> Option<W
         overrides: take("OverridePolicy", &policy).map(serde_json::from_value).transpose().ok()?,
         services,
         binding: binding.map(parse).transpose().ok()?,
+        spares: None,
         works: Vec::new(),
         secrets,
     };

@@ -331,6 +331,7 @@ mod tests {
             overrides: None,
             services: BTreeMap::new(),
             binding: None,
+            spares: None,
             works: Vec::new(),
             clusters: Vec::new(),
             certificates: Vec::new(),

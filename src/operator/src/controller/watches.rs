@@ -22,6 +22,7 @@ use mczk_api::{
     contract::{
         certificate_names::{Holds, ensemble_of},
         labels::ENSEMBLE_LABEL,
+        naming::{ensemble_of_template, template_of_binding},
     },
     karmada::{cluster, policy, resource_binding},
 };
@@ -34,9 +35,6 @@ use mczk_rules::rollout::services::MCS_API_VERSION;
 use mczk_runtime::{reconcile::ObjectKey, watch};
 
 type Key = ObjectRef<DynamicObject>;
-
-/// End of the name of every binding that Karmada makes for a `ZooKeeper`.
-const BINDING_SUFFIX: &str = "-zookeeper";
 
 /// Watches all MultiClusterZooKeepers, as metadata only. What it yields stays in memory, so it leaves out what nothing reads.
 pub(super) fn ensembles(client: Client) -> BoxStream<'static, Event<DynamicObject>> {
@@ -213,7 +211,7 @@ fn exposed_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey>
 
 fn binding_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
     let name = object.name_any();
-    Some((object.namespace()?, name.strip_suffix(BINDING_SUFFIX)?.to_owned()))
+    Some((object.namespace()?, ensemble_of_template(template_of_binding(&name)?).to_owned()))
 }
 
 /// Watches member clusters. A change of a field that decisions use causes a reconcile of the objects that use the cluster.

@@ -3,3 +3,4 @@
 pub mod decide;
 pub mod next_pod;
 pub mod render;
+pub mod spare;

@@ -113,6 +113,8 @@ pub struct Known<'a> {
     pub(in crate::rollout) reported_list: Option<Ensemble>,
     /// True if the list of the OverridePolicy is older than a reported one.
     pub(in crate::rollout) is_outdated: bool,
+    /// What the agents of spares without voters report, by cluster.
+    pub(in crate::rollout) spare_reports: BTreeMap<String, ClusterReport>,
     /// The quorum that the reports show.
     pub quorum: ReportedQuorum,
     /// Why the last record cannot move.
@@ -216,6 +218,7 @@ impl<'a> Known<'a> {
             overrides,
             records,
             reports,
+            spare_reports: report::cluster_reports(observed.spares.as_ref(), &observed.clusters, &[]),
             quorum,
             stuck,
             status,

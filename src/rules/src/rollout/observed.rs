@@ -33,7 +33,9 @@ pub struct Observed {
     pub services: BTreeMap<String, Value>,
     /// Karmada's binding of the template.
     pub binding: Option<ResourceBinding>,
-    /// Karmada's Works of that binding. The operator reads them only during deletion, and while a cluster that left may still have
+    /// Karmada's binding of the object that asks spares.
+    pub spares: Option<ResourceBinding>,
+    /// Karmada's Works of the template's binding. The operator reads them only during deletion, and while a cluster that left may still have
     /// the object.
     pub works: Vec<Work>,
     /// The member clusters of the federation.

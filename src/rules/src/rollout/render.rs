@@ -45,6 +45,7 @@ pub fn template(
         replicas: spec.replicas,
         observers: None,
         cluster: None,
+        spare_of: None,
         revision: revision(&spec.template, RENDER_VERSION, server_image, &tls)?,
         dependencies: dependencies((&spec.template, &tls), certificates, cluster_specs),
         template: spec.template.clone(),

@@ -8,13 +8,15 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::rollout::{
-    incarnation, known::Known, missing_secrets::MissingSecrets, objects, outcome::ObjectWrite, override_rules,
+    cluster_selection::ClusterSelection, incarnation, known::Known, missing_secrets::MissingSecrets, objects,
+    outcome::ObjectWrite, override_rules,
 };
 use mczk_api::{
-    MultiClusterZooKeeper,
+    API_VERSION, MultiClusterZooKeeper,
     contract::{
+        conditions::{ConditionType, Reason},
         former_incarnations::FormerIncarnations,
-        naming::{Naming, policy_name},
+        naming::{Naming, policy_name, spare_check_name},
         pod_layout::client_ports,
     },
     karmada::{
@@ -23,6 +25,7 @@ use mczk_api::{
         policy::{self, OverridePolicySpec, OverrideRule},
     },
     pod::{TaintEffect, Toleration},
+    zookeeper::{Source, ZooKeeperSpec},
 };
 
 pub use crate::rollout::served_kinds::MCS_API_VERSION;
@@ -114,6 +117,33 @@ fn import(known: &Known<'_>, name: &str) -> Writes {
     import.into_iter().chain(policy).collect()
 }
 
+/// The object that asks the spares without voters whether they could hold servers, and its policy.
+pub(super) fn spare_check(known: &Known<'_>, template: &ZooKeeperSpec, selection: &ClusterSelection) -> Writes {
+    let (name, policy) = (spare_check_name(&known.name), policy_name(&spare_check_name(&known.name)));
+    let selected = selection.clusters();
+    let spares: Vec<&String> = known.spares().iter().filter(|spare| !selected.contains(spare)).collect();
+    if spares.is_empty() {
+        return removed(known, [key("ZooKeeper", &name), key("PropagationPolicy", &policy)]);
+    }
+    let source = template.source.clone().unwrap_or_default();
+    let spec = ZooKeeperSpec {
+        replicas: 0,
+        spare_of: Some(known.name.clone()),
+        // Karmada brings it to every spare, although it has no replicas.
+        source: Some(Source { surveys: true, ..source }),
+        dependencies: Vec::new(),
+        ..template.clone()
+    };
+    let tolerations = [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all);
+    let placed = json!({
+        "resourceSelectors": [{ "apiVersion": API_VERSION, "kind": "ZooKeeper", "name": name }],
+        "placement": { "clusterAffinity": { "clusterNames": spares }, "clusterTolerations": tolerations }
+    });
+    let check = write(known, (API_VERSION, "ZooKeeper", name), Some(CONFLICT_ABORT), Some(json!(spec)));
+    let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
+    check.into_iter().chain(policy).collect()
+}
+
 /// The write of an object that the operator wants.
 fn write(
     known: &Known<'_>,
@@ -123,9 +153,11 @@ fn write(
 ) -> Option<(String, ObjectWrite<Value>)> {
     let key = key(kind, &name);
     let live = known.services.get(&key).and_then(metadata);
-    let mut meta = objects::metadata(known.object, name, live.as_ref());
-    if kind == "OverridePolicy" {
-        // An older version does not know this policy, and the garbage collector cannot remove a protected one.
+    let mut meta = objects::metadata(known.object, name.clone(), live.as_ref());
+    if kind == "OverridePolicy"
+        || [spare_check_name(&known.name), policy_name(&spare_check_name(&known.name))].contains(&name)
+    {
+        // An older version does not know this object, and the garbage collector cannot remove a protected one.
         meta.labels.get_or_insert_default().remove(DELETION_PROTECTION);
     }
     if let Some(conflicts) = conflicts {
@@ -164,10 +196,32 @@ pub fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -
     let former_incarnations = FormerIncarnations::of(object.annotations());
     let ended = former_incarnations.ended(ended);
     let mut names = names_in(&object.name_any(), &object.uid().unwrap_or_default(), recorded, &ended);
+    if has_spares(object) {
+        names.extend(names_of_spares(&object.name_any()));
+    }
     let adopted =
         former_incarnations.adopted.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{}-{id}", object.name_any())));
     names.extend(adopted.filter(|adopted| !names.contains(adopted)));
     names
+}
+
+/// True if the object declares spares, or did at its last pass.
+#[must_use]
+pub fn has_spares(object: &MultiClusterZooKeeper) -> bool {
+    let declared = object.spec.failover.as_ref().is_some_and(|failover| !failover.spares.is_empty());
+    let ready = ConditionType::FailoverReady.as_str();
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let mut ready = conditions.filter(|condition| condition.type_ == ready);
+    declared || ready.any(|condition| condition.reason != Reason::NoSparesDeclared.as_str())
+}
+
+/// API version, kind and name of the objects that ask spares.
+#[must_use]
+pub fn names_of_spares(name: &str) -> [ServiceName; 2] {
+    [
+        (API_VERSION, "ZooKeeper", spare_check_name(name)),
+        (policy::API_VERSION, "PropagationPolicy", policy_name(&spare_check_name(name))),
+    ]
 }
 
 /// API version, kind and name.

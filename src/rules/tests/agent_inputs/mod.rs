@@ -132,6 +132,7 @@ pub fn status_inputs<'a>(
         unused_claims: Vec::new(),
         smallest_volume: None,
         missing_voters: BTreeSet::new(),
+        spare: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -169,6 +170,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         missing_voters: MissingVoters::default(),
         locked_for: Duration::ZERO,
         lock_failure: None,
+        spare: None,
         holder: cluster.to_owned(),
     }
 }

@@ -12,6 +12,7 @@ use mczk_api::mutation::Mutation;
 use rstest::rstest;
 use scene::Scene;
 use serde_json::{Value, json};
+use world::SpareAnswer;
 
 fn spares() -> Value {
     json!({ "spares": ["m4"] })
@@ -45,6 +46,47 @@ fn a_command_moves_the_voters_of_a_healthy_cluster_and_back() {
     scene.settle();
     assert_eq!((scene.seats(), scene.moved()), ("m1 2, m2 2, m3 1".to_owned(), String::new()));
     assert_eq!(scene.world.condition("FailedOver"), "False AtHome");
+}
+
+/// Karmada drops the report of m1 once the schedule names m4, and the voters of m1 vote until those of m4 do.
+#[test]
+fn a_move_of_a_healthy_cluster_looks_healthy() {
+    let mut scene = Scene::new(&spares());
+    scene.request(Some("m1=m4"));
+    for tick in 0..14 {
+        let voters = scene.tick().measures.voters.unwrap();
+        assert!(voters.tolerated_voters >= 2 && voters.tolerated_clusters == 1, "{tick}: {voters:?}");
+        assert_eq!(scene.world.condition("QuorumSafe"), "True Spread", "{tick}");
+        assert_ne!(scene.world.condition("Degraded"), "True VotersDown", "{tick}");
+    }
+    assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
+/// What the agents of m2 and m3 report decides whether the two voters of m1 count, of which Karmada has no report any more.
+#[rstest]
+#[case::they_follow(|_: &mut Scene| (), 5, "True Spread")]
+#[case::one_is_missing(|scene: &mut Scene| of_m2_and_m3(scene, "missingVoters", &json!([1])), 4, "False VotersDown")]
+#[case::no_agent_sees_the_leader(|scene: &mut Scene| of_m2_and_m3(scene, "leader", &Value::Null), 3, "False VotersDown")]
+#[case::karmada_does_not_reach_them(|scene: &mut Scene| scene.hide("m1"), 3, "False VotersDown")]
+fn voters_without_a_report_count_if_the_leader_sees_them(
+    #[case] edit: Edit,
+    #[case] following: usize,
+    #[case] safe: &str,
+) {
+    let mut scene = Scene::new(&spares());
+    scene.request(Some("m1=m4"));
+    scene.tick();
+    assert!(scene.world.placed.iter().all(|(name, _)| name != "m1"), "{:?}", scene.world.placed);
+    edit(&mut scene);
+    let voters = scene.world.pass().measures.voters.unwrap();
+    assert_eq!((voters.serving, voters.tolerated_voters), (following, following - 3));
+    assert_eq!(scene.world.condition("QuorumSafe"), safe);
+}
+
+fn of_m2_and_m3(scene: &mut Scene, field: &str, value: &Value) {
+    for name in ["m2", "m3"] {
+        scene.world.report(name)[field] = value.clone();
+    }
 }
 
 /// A user says how Karmada divides, or that each cluster gets all.
@@ -84,6 +126,65 @@ fn a_request_that_cannot_be_followed_is_named(#[case] request: &str, #[case] why
     assert_eq!(scene.world.condition("FailoverReady"), "False RequestUnclear");
     assert!(scene.world.message("FailoverReady").contains(why), "{}", scene.world.message("FailoverReady"));
     assert_eq!(scene.seats(), "m1 2, m2 2, m3 1");
+}
+
+/// A cluster without storage, or with a full quota, would otherwise be found out while another one is lost.
+#[rstest]
+#[case::refused(SpareAnswer::Refuses("Pod zk-spare-0: exceeded quota: q"))]
+#[case::its_agent_is_blocked(SpareAnswer::Blocked("Pod zk-spare-0: exceeded quota: q"))]
+fn a_spare_that_would_refuse_servers_is_unusable_before_it_is_needed(#[case] answer: SpareAnswer) {
+    let mut scene = Scene::new(&automatic());
+    assert_eq!(scene.world.condition("FailoverReady"), "True SparesUsable");
+    scene.world.spares.insert("m4", answer);
+    scene.settle();
+    assert_eq!(scene.world.condition("FailoverReady"), "False SpareUnusable");
+    let says = "m4 would not accept servers. Pod zk-spare-0: exceeded quota: q";
+    assert!(scene.world.message("FailoverReady").contains(says), "{}", scene.world.message("FailoverReady"));
+    scene.lose("m1");
+    scene.ticks(60);
+    assert_eq!(scene.seats(), "m1 2, m2 2, m3 1");
+    assert!(scene.world.message("FailoverReady").contains(says), "{}", scene.world.message("FailoverReady"));
+    scene.world.spares.clear();
+    scene.settle();
+    assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
+/// Its agent may just be older than the operator, and the network check of the move is the last word.
+#[test]
+fn a_spare_that_does_not_answer_is_named_and_used() {
+    let mut scene = Scene::new(&automatic());
+    scene.world.spares.insert("m4", SpareAnswer::Silent);
+    scene.settle();
+    assert_eq!(scene.world.condition("FailoverReady"), "False SpareUnusable");
+    assert!(scene.world.message("FailoverReady").contains("the agent of m4 has not answered"));
+    scene.lose("m1");
+    scene.ticks(60);
+    assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
+/// A move brings its own object to the spare, and an ensemble without spares asks nothing.
+#[test]
+fn only_spares_without_voters_are_asked() {
+    let mut scene = Scene::new(&spares());
+    let asked = |scene: &Scene| {
+        let services = &scene.world.observed.services;
+        let policy = services.get("PropagationPolicy/mczk-zk.spares");
+        assert_eq!(policy.is_some(), services.contains_key("ZooKeeper/zk.spares"));
+        policy.map(|policy| policy["spec"]["placement"]["clusterAffinity"]["clusterNames"].clone())
+    };
+    assert_eq!(asked(&scene), Some(json!(["m4"])));
+    let check = &scene.world.observed.services["ZooKeeper/zk.spares"];
+    assert_eq!((&check["spec"]["spareOf"], &check["spec"]["replicas"]), (&json!("zk"), &json!(0)));
+    assert_eq!(check["spec"]["source"]["surveys"], true, "Karmada brings it although it has no replicas");
+    scene.request(Some("m1=m4"));
+    scene.settle();
+    assert_eq!(asked(&scene), None);
+    scene.request(Some("m1=m1"));
+    scene.settle();
+    assert_eq!(asked(&scene), Some(json!(["m4"])));
+    scene.world.edit("/failover", &Value::Null);
+    scene.settle();
+    assert_eq!(asked(&scene), None);
 }
 
 type Edit = fn(&mut Scene);

@@ -109,6 +109,7 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
         overrides: state.overrides.as_ref().map(|p| versioned(p.get().clone()).into()),
         services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
         binding: state.binding.as_ref().map(|_| binding(state)),
+        spares: None,
         works: state
             .members
             .iter()

@@ -56,6 +56,20 @@ pub(crate) struct World {
     /// The number of changes of ZooKeeper's own configuration.
     version: i64,
     pub(crate) running: BTreeMap<(String, i32), i32>,
+    /// What the agents of spares answer that do not accept servers.
+    pub(crate) spares: BTreeMap<&'static str, SpareAnswer>,
+}
+
+/// What the agent of a spare answers.
+#[allow(dead_code)] // Only the tests of moves use it.
+#[derive(Clone, Copy)]
+pub(crate) enum SpareAnswer {
+    /// The API server would refuse servers, in these words.
+    Refuses(&'static str),
+    /// The agent cannot go on.
+    Blocked(&'static str),
+    /// Nothing yet.
+    Silent,
 }
 
 pub(crate) fn at(second: i64) -> Timestamp {
@@ -129,6 +143,7 @@ impl World {
                 overrides: None,
                 services: BTreeMap::new(),
                 binding: None,
+                spares: None,
                 works: Vec::new(),
                 clusters: Vec::new(),
                 certificates: Vec::new(),
@@ -148,6 +163,7 @@ impl World {
             voters: BTreeSet::new(),
             version: 0,
             running: BTreeMap::new(),
+            spares: BTreeMap::new(),
         }
     }
 
@@ -282,6 +298,7 @@ impl World {
                 ObjectWrite::Leave => {}
             }
         }
+        self.ask_spares();
         self.schedule();
     }
 
@@ -292,6 +309,31 @@ impl World {
         wanted.metadata.generation = Some(generation + i64::from(changed));
         wanted.metadata.uid = Some("t1".to_owned());
         self.observed.template = Some(wanted.into());
+    }
+
+    /// Karmada brings the spares the object that asks them, and their agents answer.
+    fn ask_spares(&mut self) {
+        let policy = self.observed.services.get("PropagationPolicy/mczk-zk.spares");
+        let names = policy.map(|policy| policy["spec"]["placement"]["clusterAffinity"]["clusterNames"].clone());
+        let asked = names.as_ref().and_then(Value::as_array).into_iter().flatten();
+        let answer = |name: &Value| {
+            let (type_, status, message) = match self.spares.get(name.as_str().unwrap()) {
+                None => ("SpareFit", "True", ""),
+                Some(SpareAnswer::Refuses(why)) => ("SpareFit", "False", *why),
+                Some(SpareAnswer::Blocked(why)) => ("Blocked", "True", *why),
+                Some(SpareAnswer::Silent) => return json!({ "clusterName": name, "applied": true }),
+            };
+            let condition = json!({
+                "type": type_, "status": status, "reason": "r", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            json!({ "clusterName": name, "applied": true, "status": { "conditions": [condition] } })
+        };
+        let answers: Vec<Value> = asked.map(answer).collect();
+        let binding = json!({
+            "metadata": {}, "spec": { "resource": { "kind": "ZooKeeper" } }, "status": { "aggregatedStatus": answers },
+        });
+        self.observed.spares = names.is_some().then(|| serde_json::from_value(binding).unwrap());
     }
 
     /// Karmada binds the template and creates a Work for each cluster that has replicas.

@@ -43,6 +43,7 @@ pub const AGENT: &[Rare] = &[
     ("zookeepers", &["list"], "the API server does not stream the objects in a watch"),
     ("nodes", &["list"], "a node is drained"),
     ("persistentvolumes", &["get"], "a node is drained"),
+    ("storageclasses", &["get", "list"], "an ensemble declares spares"),
     ("persistentvolumeclaims", &["create"], "a claim has been missing for five seconds"),
     ("persistentvolumeclaims", &["patch"], "the spec asks for larger volumes"),
     ("persistentvolumeclaims", &["delete"], "a user wants a volume replaced"),

@@ -7,8 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::ListParams};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
 use mczk_api::{MultiClusterZooKeeper, contract::labels::FAILOVER};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
@@ -17,7 +20,7 @@ use crate::{
     agent::Behaviour,
     federation::{Federation, KARMADA},
     patience::wait_for,
-    scene::{Scene, ensemble, is_settled},
+    scene::{Scene, ensemble, is_settled, merge},
 };
 
 /// The longest wait for a move. Karmada needs a minute to mark a cluster, and each declared time is a minute.
@@ -26,23 +29,26 @@ const MOVE: Duration = Duration::from_secs(480);
 const PACE: Duration = Duration::from_secs(1);
 
 /// A number from the environment.
-fn number(variable: &str, default: usize) -> usize {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+fn number(variable: &str, default: usize) -> Result<usize> {
+    std::env::var(variable).map_or(Ok(default), |text| {
+        text.parse().with_context(|| format!("{variable} is {text:?}: set it to a number, or unset it"))
+    })
 }
 
 /// How many ensembles lose a cluster.
-fn count() -> usize {
+fn count() -> Result<usize> {
     number("E2E_ENSEMBLES", 1)
 }
 
 /// How many processes are killed meanwhile. The cluster is lost until that is done.
-fn kills() -> usize {
+fn kills() -> Result<usize> {
     number("E2E_KILLS", 0)
 }
 
-/// How much longer the scenario takes with them.
+/// How much longer the scenario takes with them. It says itself what is no number.
 pub(super) fn time() -> Duration {
-    Duration::from_secs(10) * u32::try_from(count() + 2 * kills()).unwrap_or(u32::MAX)
+    let more = count().and_then(|count| Ok(count + 2 * kills()?)).unwrap_or_default();
+    Duration::from_secs(10) * u32::try_from(more).unwrap_or(u32::MAX)
 }
 
 /// An ensemble of 2 voters in m1 and 1 in m2, whose spare is m3.
@@ -100,13 +106,55 @@ pub(super) async fn moved_by_command(federation: &Federation) -> Result<()> {
     scene.members_match("zoo").await.map(drop)
 }
 
+/// What the cluster of a spare would refuse is known before any voter needs the spare.
+pub(super) async fn unusable_spare(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "unfit", Behaviour::default()).await?;
+    let m3 = federation.members.get("m3").cloned().context("there is no m3")?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(m3, &scene.namespace);
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    let quota: ResourceQuota = serde_json::from_value(quota)?;
+    wait_for("Karmada brings the namespace to m3", MOVE, || async {
+        quotas.create(&PostParams::default(), &quota).await.map(drop).map_err(Into::into)
+    })
+    .await?;
+    let mut object = with_spare("zoo", &json!({ "spares": ["m3"] }));
+    merge(&mut object, &json!({ "spec": { "overrides": [{ "cluster": "m3", "storageClassName": "absent" }] } }));
+    scene.create(&object).await?;
+    scene.settled("zoo").await?;
+    let says = scene.condition("zoo", "FailoverReady", "False", "SpareUnusable").await?;
+    wait_for("the message names class and quota", MOVE, || async {
+        let says = scene.condition("zoo", "FailoverReady", "False", "SpareUnusable").await?;
+        for part in ["m3 would not accept servers", "The storage class absent does not exist", "Pod zoo-spare-0: "] {
+            ensure!(says.contains(part), "the message does not say {part:?}: {says}");
+        }
+        Ok(())
+    })
+    .await?;
+    println!("unusable_spare: {says}");
+    let refused = scene
+        .command(&["failover", "zoo", "--from", "m2"])
+        .await
+        .map_or_else(|error| format!("{error:#}"), |said| said);
+    ensure!(
+        refused.contains("no spare can take the voters of m2 now. m3 would not accept servers"),
+        "the command says {refused}"
+    );
+    are_at(&scene, ["m1", "m2"]).await?;
+
+    quotas.delete("none", &DeleteParams::default()).await?;
+    scene.change("zoo", json!({ "overrides": null })).await?;
+    scene.condition("zoo", "FailoverReady", "True", "SparesUsable").await?;
+    scene.settled("zoo").await?;
+    scene.delete("zoo").await
+}
+
 /// A cluster that left is selected again while Karmada and the agent are still at work on what is there.
 pub(super) async fn moved_there_and_back(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "to-and-fro", Behaviour::default()).await?;
     scene.create(&with_spare("zoo", &json!({ "spares": ["m3"] }))).await?;
     scene.settled("zoo").await?;
     scene.condition("zoo", "FailoverReady", "True", "SparesUsable").await?;
-    let chosen = number("E2E_SEED", 1);
+    let chosen = number("E2E_SEED", 1)?;
     println!("moved_there_and_back: E2E_SEED={chosen}");
     let mut random = StdRng::seed_from_u64(u64::try_from(chosen)?);
     for round in 0..4 {
@@ -130,7 +178,7 @@ pub(super) async fn moved_there_and_back(federation: &Federation) -> Result<()> 
 
 /// `E2E_ENSEMBLES` lose one cluster at the same time, while `E2E_KILLS` processes are killed one after the other.
 pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
-    let count = count();
+    let count = count()?;
     let scene = Scene::new(federation, "lost", Behaviour::default()).await?;
     let declared = json!({ "spares": ["m3"], "moveAfterSeconds": 60, "moveBackAfterSeconds": 60 });
     for number in 0..count {
@@ -139,16 +187,16 @@ pub(super) async fn moved_when_lost(federation: &Federation) -> Result<()> {
     let settled = |object: &MultiClusterZooKeeper| is_settled(object) && voters(object).contains_key("m2");
     until_all(&scene, count, "is deployed", settled).await?;
 
-    let killed = AtomicUsize::new(0);
+    let (kills, killed) = (kills()?, AtomicUsize::new(0));
     let losses = async {
         loop {
             lose_m2(federation, &scene, count).await?;
-            if killed.load(Ordering::Relaxed) >= kills() {
+            if killed.load(Ordering::Relaxed) >= kills {
                 return Ok(());
             }
         }
     };
-    tokio::try_join!(losses, kill_parts(federation, &killed)).map(drop)
+    tokio::try_join!(losses, kill_parts(federation, (kills, &killed))).map(drop)
 }
 
 async fn lose_m2(federation: &Federation, scene: &Scene<'_>, count: usize) -> Result<()> {
@@ -180,11 +228,11 @@ async fn lose_m2(federation: &Federation, scene: &Scene<'_>, count: usize) -> Re
 
 /// Kills the operator, the agent of the spare, or a part of Karmada, each some seconds after the one before. An agent that is killed
 /// forgets for how long a voter is missing: that of m1 is killed seldom.
-async fn kill_parts(federation: &Federation, killed: &AtomicUsize) -> Result<()> {
-    let chosen = number("E2E_SEED", 1);
+async fn kill_parts(federation: &Federation, (kills, killed): (usize, &AtomicUsize)) -> Result<()> {
+    let chosen = number("E2E_SEED", 1)?;
     let mut random = StdRng::seed_from_u64(u64::try_from(chosen)?);
     let agents = federation.agents.as_ref().context("the agents do not run in this process")?;
-    for number in 0..kills() {
+    for number in 0..kills {
         tokio::time::sleep(Duration::from_millis(random.random_range(500..5_500))).await;
         // A part of Karmada that was killed acts again after the lease of its former process.
         match number % 5 {

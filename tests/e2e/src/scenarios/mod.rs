@@ -143,6 +143,11 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(
         Beside,
+        failovers::unusable_spare,
+        "a spare without a storage class and with a full quota is named, and no voter moves there"
+    ),
+    scenario!(
+        Beside,
         failovers::moved_there_and_back,
         "voters move to a spare and home again before either move is complete, and later moves work"
     ),

@@ -10,14 +10,10 @@ use crate::doctor::{
     finding::DoctorFinding,
     observed::{DoctorObserved, MemberCluster, clusters_of, ensembles, full_name, members, of_member, parsed},
 };
-use mczk_api::MultiClusterZooKeeper;
+use mczk_api::{MultiClusterZooKeeper, contract::labels::DEFAULT_CLASS};
 
 pub(super) const CHECKED: &str =
     "Every member cluster has the storage classes of its ensembles, also as a spare, and others have one";
-
-/// Annotations of the default class; the second one is older.
-const DEFAULT: [&str; 2] =
-    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 /// Storage classes that are missing.
 pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
@@ -62,7 +58,7 @@ fn missing(
     ensembles: &BTreeSet<String>,
 ) -> Option<DoctorFinding> {
     let is_default = |found: &StorageClass| {
-        DEFAULT.iter().any(|key| found.annotations().get(*key).is_some_and(|value| value == "true"))
+        DEFAULT_CLASS.iter().any(|key| found.annotations().get(*key).is_some_and(|value| value == "true"))
     };
     let exists =
         classes.iter().any(|found| if class.is_empty() { is_default(found) } else { found.name_any() == class });
@@ -75,7 +71,7 @@ fn missing(
         let message = format!("The cluster has no default storage class, and {of} names none: servers stay Pending");
         let remedy = format!(
             "kubectl --context {name} annotate storageclass NAME {}=true, or name one in spec.overrides of the ensemble",
-            DEFAULT[0]
+            DEFAULT_CLASS[0]
         );
         DoctorFinding::fault(name, message, remedy)
     } else {

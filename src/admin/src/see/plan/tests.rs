@@ -48,6 +48,7 @@ pub(crate) fn observed(more: &Value) -> Observed {
         overrides: None,
         services: BTreeMap::new(),
         binding: None,
+        spares: None,
         works: Vec::new(),
         clusters: ["m1", "m2", "m3"].map(cluster).into(),
         certificates: Vec::new(),

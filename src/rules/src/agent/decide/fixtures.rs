@@ -54,6 +54,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         missing_voters: MissingVoters::default(),
         locked_for: Duration::ZERO,
         lock_failure: None,
+        spare: None,
         holder: "m1".into(),
     }
 }

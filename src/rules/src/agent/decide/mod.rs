@@ -140,6 +140,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
         smallest_volume: growth::smallest(&ensemble),
         missing_voters: observation.missing_voters.reported(missing::REPORTED_AFTER),
+        spare: None,
         now,
     });
     Decision {

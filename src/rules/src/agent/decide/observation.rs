@@ -158,6 +158,8 @@ pub struct Observation {
     pub locked_for: Duration,
     /// Why no server gave this agent the restart lock, although no other agent holds it.
     pub lock_failure: Option<String>,
+    /// Whether this cluster would accept servers, if the object asks for that alone.
+    pub spare: Option<Cause>,
     /// This agent's name as holder of the restart lock.
     pub holder: String,
 }

@@ -82,6 +82,8 @@ pub struct AgentStatusInputs<'a> {
     pub smallest_volume: Option<Quantity>,
     /// Voters that are missing, whatever their cluster is.
     pub missing_voters: BTreeSet<i32>,
+    /// Whether this cluster would accept servers, if the object asks for that alone.
+    pub spare: Option<Cause>,
     /// The time, for conditions that change.
     pub now: Timestamp,
 }
@@ -170,6 +172,7 @@ fn notices(inputs: &AgentStatusInputs<'_>) -> Conditions {
     let because = |reason: Reason, message: &Option<String>| Some(Cause::new(reason, message.as_ref()?));
     let all = [
         of(ConditionType::Blocked, inputs.obstacle.clone()),
+        of(ConditionType::SpareFit, inputs.spare.clone()),
         of(ConditionType::Draining, inputs.draining.clone()),
         of(ConditionType::Replacing, inputs.replacing.clone()),
         of(ConditionType::Contested, inputs.undone.clone()),

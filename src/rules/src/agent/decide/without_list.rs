@@ -67,6 +67,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         unused_claims: unused_claims::list(observation, None),
         smallest_volume: None,
         missing_voters: BTreeSet::new(),
+        spare: observation.spare.clone(),
         now,
     };
     let deleting = object.metadata.deletion_timestamp.is_some();

@@ -83,7 +83,8 @@ fn is_refused(seats: &Seats<'_>, home: &str, failover: &FailoverDecision) -> boo
 fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
     let next = first_usable(seats, home, seats.known.spares().iter());
     if next.is_none() {
-        failover.waits.push(format!("{home}: no spare can take its voters"));
+        let causes: Vec<String> = failover.spares.values().flatten().map(|why| format!(". {why}")).collect();
+        failover.waits.push(format!("{home}: no spare can take its voters{}", causes.concat()));
     }
     next
 }

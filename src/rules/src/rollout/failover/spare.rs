@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use super::seats::Seats;
 use crate::rollout::{
     placement::repelling_taint,
+    report::ClusterReport,
     served_kinds::{BRING_KINDS, serves_kinds},
 };
-use mczk_api::karmada::cluster::Cluster;
+use mczk_api::{
+    contract::conditions::{ConditionStatus, ConditionType, find},
+    karmada::cluster::Cluster,
+};
 
 /// The declared spares that hold no voters, each with what makes it unusable.
 pub(super) fn unused(seats: &Seats<'_>) -> BTreeMap<String, Option<String>> {
     let is_used = |spare: &String| seats.moved.values().any(|used| used == spare);
     let unused = seats.known.spares().iter().filter(|spare| !is_used(spare));
-    unused.map(|spare| (spare.clone(), unusable(seats, spare))).collect()
+    unused.map(|spare| (spare.clone(), unusable(seats, spare).or_else(|| unanswered(seats, spare)))).collect()
 }
 
 /// Why a cluster can take no voters now.
@@ -43,7 +47,33 @@ pub(super) fn unusable(seats: &Seats<'_>, name: &str) -> Option<String> {
     if known.abandoned.contains(name) {
         return Some(format!("{name} is abandoned"));
     }
-    still_held(seats, cluster)
+    still_held(seats, cluster).or_else(|| unfit(seats, name))
+}
+
+/// Why the API server of a spare would refuse servers, as its agent reports it.
+fn unfit(seats: &Seats<'_>, name: &str) -> Option<String> {
+    let status = seats.known.spare_reports.get(name).and_then(|report| report.fresh_status())?;
+    // An agent that is blocked cannot ask: it keeps its last answer, or has none.
+    let blocked = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True);
+    let refused = blocked.or_else(|| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::False))?;
+    Some(format!("{name} would not accept servers. {}", refused.message))
+}
+
+/// Why no agent of a spare has said whether the cluster would accept servers. A move may use the spare all the same: its network
+/// check is the last word, and the agent may just be older than the operator.
+fn unanswered(seats: &Seats<'_>, name: &str) -> Option<String> {
+    let report = seats.known.spare_reports.get(name);
+    let status = report.and_then(|report| report.fresh_status());
+    if status.is_some_and(|status| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::True).is_some()) {
+        return None;
+    }
+    let refusal = report.and_then(ClusterReport::refusal).map(|cause| cause.message);
+    Some(refusal.unwrap_or_else(|| {
+        format!(
+            "the agent of {name} has not answered whether the cluster would accept servers. If that lasts, the agent is not \
+             there, or older than the operator"
+        )
+    }))
 }
 
 /// Why a cluster that had servers before is not free of them: Karmada would delete the object that it brings again.

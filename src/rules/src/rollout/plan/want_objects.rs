@@ -40,6 +40,8 @@ pub(super) fn want_objects(
     let makes_secret = tombstone.is_some() || certificate.is_some();
     let owned = ownership::owned_exports(&overrides.owned, &known.reports);
     let begins = overrides.preflight.is_some() || !overrides.ensemble.servers.is_empty();
+    let mut services = services::services(known, &known.naming(&planned.spec), (&owned, begins), &missing);
+    services.extend(services::spare_check(known, &planned.spec, &selection));
     let mut failover = failover;
     failover.moved.clone_from(&selection.moved);
     let content = |spec| Content { spec, records: records.clone(), selection: Some(selection.clone()) };
@@ -47,7 +49,7 @@ pub(super) fn want_objects(
         request: binding::request(known, &selection, is_other),
         objects: Objects {
             overrides: spec.map_or(ObjectWrite::Leave, |spec| ObjectWrite::Apply(content(spec))),
-            services: services::services(known, &known.naming(&planned.spec), (&owned, begins), &missing),
+            services,
             policy: ObjectWrite::Apply(Propagation { selection, releases: false }),
             template: ObjectWrite::Apply(planned.spec),
             protect_binding: Some(!is_of_deleted_template(known)),

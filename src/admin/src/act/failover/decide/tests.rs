@@ -15,6 +15,15 @@ pub(in crate::act::failover) fn with_spares(annotation: Option<&str>) -> Observe
     let mut spare = observed.clusters[2].clone();
     spare.metadata.name = Some("m4".to_owned());
     observed.clusters.push(spare);
+    let fit = json!({
+        "type": "SpareFit", "status": "True", "reason": "ObjectsAccepted", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let answers = json!({
+        "metadata": {}, "spec": { "resource": { "kind": "ZooKeeper" } },
+        "status": { "aggregatedStatus": [{ "clusterName": "m4", "applied": true, "status": { "conditions": [fit] } }] },
+    });
+    observed.spares = Some(serde_json::from_value(answers).unwrap());
     observed.object.spec.failover = Some(serde_json::from_value(json!({ "spares": ["m5", "m4"] })).unwrap());
     if let Some(value) = annotation {
         observed.object.metadata.annotations.get_or_insert_default().insert(FAILOVER.to_owned(), value.to_owned());
