@@ -25,7 +25,9 @@ use k8s_openapi::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::StatefulSet,
         coordination::v1::Lease,
-        core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service},
+        core::v1::{
+            LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret, Service,
+        },
         events::v1::Event,
         networking::v1::NetworkPolicy,
         rbac::v1::{ClusterRole, PolicyRule},
@@ -496,6 +498,20 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
     ask(of_m4.clone(), "0123456782").await;
     says("ObjectsAccepted", "").await;
 
+    let manual = json!([{ "cluster": "m4", "storageClassName": "manual" }]);
+    ask(manual.clone(), "0123456785").await;
+    says("NoStorageClass", "The storage class manual does not exist").await;
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let spec = json!({
+        "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual",
+        "hostPath": { "path": "/v" },
+    });
+    create(&volumes, json!({ "metadata": { "name": "v" }, "spec": spec })).await;
+    let free = json!({ "status": { "phase": "Available" } });
+    volumes.patch_status("v", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+    ask(manual, "0123456786").await;
+    says("ObjectsAccepted", "").await;
+
     let quotas: Api<ResourceQuota> = Api::default_namespaced(client.clone());
     let hard = json!({ "pods": "0" });
     create(&quotas, json!({ "metadata": { "name": "full" }, "spec": { "hard": hard } })).await;
@@ -512,8 +528,14 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
     let rules: Vec<PolicyRule> = all_rules.into_iter().map(without_writes).collect();
     merge(&roles, "mczk-agent", json!({ "rules": rules })).await;
     ask(of_m4.clone(), "0123456783").await;
-    says("ObjectsRefused", "StatefulSet zk-spare: ").await;
-    says("ObjectsRefused", "Pod zk-spare-0: ").await;
+    let service = json!({ "metadata": { "name": "zk" }, "spec": { "ports": [{ "port": 1 }] } });
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    create(&services, service).await;
+    ask(of_m4.clone(), "0123456784").await;
+    for part in ["StatefulSet zk-", "Pod zk-", "Service zk exists and does not belong to the agent"] {
+        says("ObjectsRefused", part).await;
+    }
+    services.delete("zk", &DeleteParams::default()).await.unwrap();
     assert!(names(&Api::<Service>::default_namespaced(client.clone())).await.iter().all(|name| name == "kubernetes"));
     for left in [
         names(&Api::<Pod>::default_namespaced(client.clone())).await,

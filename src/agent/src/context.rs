@@ -139,7 +139,7 @@ pub(super) struct Memory {
     /// The certificates whose predecessors are all removed from this cluster.
     pub(super) cleared: Option<EnsembleTls>,
     /// What the API server answered for a spare: for which generation of the object, and when.
-    pub(super) spare: Option<(Option<i64>, Instant, Cause)>,
+    pub(super) spare: Option<(Option<i64>, Instant, Option<Cause>)>,
 }
 
 impl Memory {

@@ -35,7 +35,7 @@ pub use metrics::Metrics;
 use crate::{
     apply::{act, certificates, events, finalizer, objects, preflight, removal, status},
     context::{AgentContext, FIELD_MANAGER, resource},
-    observe::snapshot::MemberSnapshot,
+    observe::{snapshot::MemberSnapshot, spare::REFUSED_ASKED_AGAIN},
 };
 use mczk_api::contract::labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL};
 use mczk_rules::agent::decide::{Decision, Requeue, decide};
@@ -154,6 +154,8 @@ async fn reconcile_object(attempt: &Attempt<'_>, context: &AgentContext) -> Resu
         context.options.while_busy.min(AFTER_WRITE)
     } else if decision.requeue == Requeue::Busy {
         context.options.while_busy
+    } else if snapshot.observation.object.spec.spare_of.is_some() {
+        context.options.at_rest.max(REFUSED_ASKED_AGAIN)
     } else {
         context.options.at_rest
     })))

@@ -311,6 +311,12 @@ mutations! {
         MoveTwo,
         /// The server list follows a move without a request and without a second look at the voters.
         MoveBlind,
+        /// Voters move to a spare whose API server would refuse them.
+        BelieveSpare,
+        /// The time of a loss runs on while the signals are broken.
+        KeepLoss,
+        /// Voters at a spare never go home by themselves.
+        MoveForEver,
         /// A move divides the voters of all clusters again.
         DivideAgain,
         /// The operator forgets which spare holds whose voters.

@@ -10,7 +10,7 @@ pub(crate) mod pods;
 pub(crate) mod probes;
 pub(crate) mod servers;
 pub(crate) mod snapshot;
-mod spare;
+pub(crate) mod spare;
 pub(crate) mod tombstones;
 pub(crate) mod volumes;
 
@@ -90,7 +90,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     Box::pin(next_pod::check_missing(key, &live, (&pods, &live_claims), &memory, context)).await?;
-    let spare = Box::pin(spare::read(key, &object, cluster.as_deref(), &memory, context)).await?;
+    let spare = Box::pin(spare::read(key, &object, cluster.as_deref(), &memory, context)).await;
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let observation = Observation {
         configurations,

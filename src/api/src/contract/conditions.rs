@@ -375,7 +375,9 @@ reasons! {
     NoSpareLeft, FailoverReady = False; Do("Bring the clusters back whose voters are at spares, or declare another spare in `failover.spares`");
     /// Voters should move to another cluster or back, and something stands against it.
     MoveWaits, FailoverReady = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
-    /// A spare could not hold voters now, or its agent has not said that it could.
+    /// Every spare may be used, and the agent of one has not said whether its cluster would accept servers.
+    SpareUnanswered, FailoverReady = False; Do("Wait a minute. If it lasts, install the agent of this version in the spare");
+    /// A spare could not hold voters now.
     SpareUnusable, FailoverReady = False; Do("Mend the spare as the message says, or remove it from `failover.spares`");
     /// The annotation `mczk.io/failover` cannot be read, names a cluster that has no voters here, or a place that is no spare.
     RequestUnclear, FailoverReady = False; Do("Correct the annotation `mczk.io/failover` as the message says");

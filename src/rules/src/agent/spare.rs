@@ -1,6 +1,6 @@
 //! Whether a spare would accept the servers of an ensemble: what the agent asks for, and what it makes of the answers.
 
-use serde_json::from_value;
+use serde_json::{from_value, json};
 
 use crate::{
     agent::{
@@ -17,20 +17,20 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube_core::ResourceExt;
 use mczk_api::{
     ZooKeeper,
-    contract::{cause::Cause, conditions::Reason},
+    contract::{cause::Cause, conditions::Reason, naming::incarnation},
     zookeeper::{Ensemble, Role, Server},
 };
 
-/// An incarnation that no ensemble has: the names of a real one may be taken by its own former objects.
-const INCARNATION: &str = "spare";
+/// The uid of an owner that does not exist: the API server demands one.
+const NO_UID: &str = "00000000-0000-4000-8000-000000000000";
 
 /// What a server in the spare would need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpareNeeds {
     /// What the agent would write, in its order.
     pub objects: Vec<Object>,
-    /// The pod that the StatefulSet controller would create, under the account that every namespace has: its own does not exist
-    /// yet.
+    /// The pod that the StatefulSet controller would create. Its account is the one that every namespace has: its own does not
+    /// exist yet.
     pub pod: Option<Pod>,
     /// The claim that the StatefulSet controller would create.
     pub claim: Option<PersistentVolumeClaim>,
@@ -44,9 +44,11 @@ pub struct SpareNeeds {
 /// In words for a condition: if the agent is too old for the spec.
 pub fn needs(object: &ZooKeeper, ensemble: &str, cluster: &str) -> Result<SpareNeeds, String> {
     let spec = cluster_spec::for_cluster(&object.spec, cluster, 1, None, 0).map_err(|error| error.to_string())?;
-    let host = format!("{ensemble}-{INCARNATION}-0");
+    // No ensemble has it: the names of a real one may be taken by its former objects.
+    let incarnation = incarnation(&object.uid().unwrap_or_default(), u32::MAX);
+    let host = format!("{ensemble}-{incarnation}-0");
     let server = Server { id: 1, cluster: cluster.to_owned(), ordinal: 0, host, role: Role::Voter };
-    let list = Ensemble { incarnation: Some(INCARNATION.to_owned()), servers: vec![server], ..Ensemble::default() };
+    let list = Ensemble { incarnation: Some(incarnation), servers: vec![server], ..Ensemble::default() };
     let namespace = object.namespace().unwrap_or_default();
     let source = Source {
         name: ensemble,
@@ -60,13 +62,17 @@ pub fn needs(object: &ZooKeeper, ensemble: &str, cluster: &str) -> Result<SpareN
         client: None,
         none_ready: false,
     };
-    let objects = render(&source).map_err(|refused| refused.to_string())?;
+    let mut objects = render(&source).map_err(|refused| refused.to_string())?;
+    // Certificates come with the servers. This one stands for the right to write them.
+    objects.push(source.object(Kind::Secret, source.base(), &source.labels(), json!({ "type": "Opaque" })));
     let set = objects.iter().find(|object| object.kind == Kind::StatefulSet);
     let set = set.and_then(|set| from_value(set.value.clone()).ok());
     let name = format!("{}-0", source.base());
     let mut pod = set.as_ref().and_then(|set| pod_of(set, &name, &name));
     if let Some(pod) = &mut pod {
-        pod.metadata.owner_references = None;
+        for owner in pod.metadata.owner_references.iter_mut().flatten() {
+            NO_UID.clone_into(&mut owner.uid);
+        }
         if let Some(spec) = &mut pod.spec {
             spec.service_account_name = None;
         }
@@ -96,7 +102,7 @@ pub fn verdict(answers: &SpareAnswers) -> Cause {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
     use serde_json::json;
@@ -113,13 +119,13 @@ mod tests {
     fn the_spare_is_asked_for_all_that_a_server_needs() {
         let needs = asked(json!({}));
         let kinds: Vec<&str> = needs.objects.iter().map(|object| object.kind.name()).collect();
-        for kind in ["ServiceAccount", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "StatefulSet"] {
-            assert!(kinds.contains(&kind), "{kind} {kinds:?}");
-        }
+        assert!(Kind::ALL.iter().all(|kind| kinds.contains(&kind.name())), "{kinds:?}");
         let pod = needs.pod.unwrap();
-        assert_eq!((pod.name_any().as_str(), pod.metadata.owner_references), ("zk-spare-0", None));
+        let incarnation = incarnation("u", u32::MAX);
+        assert_eq!(pod.name_any(), format!("zk-{incarnation}-0"));
+        assert_eq!(pod.metadata.owner_references.unwrap()[0].uid, NO_UID, "policies may refuse a pod without an owner");
         assert_eq!(pod.spec.unwrap().service_account_name, None);
-        assert_eq!(needs.claim.unwrap().name_any(), "data-zk-spare-0");
+        assert_eq!(needs.claim.unwrap().name_any(), format!("data-zk-{incarnation}-0"));
         assert_eq!(needs.storage_class, None);
     }
 

@@ -250,7 +250,7 @@ pub fn names_in(name: &str, uid: &str, recorded: Option<(&str, bool)>, ended: &B
 
 /// True if a key of [`Known::services`] is that of the import or its policy.
 pub(super) fn is_of_import(key: &str) -> bool {
-    key.starts_with("ServiceImport/") || key.starts_with("PropagationPolicy/")
+    key.starts_with("ServiceImport/") || key.starts_with("PropagationPolicy/") && key.ends_with(".import")
 }
 
 /// Name of the policy of the import. No policy of an ensemble has a dot in its name.

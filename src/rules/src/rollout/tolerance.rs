@@ -7,9 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rollout::{known::Known, quorum::ReportedQuorum, report::ClusterReport};
 use mczk_api::{
-    contract::server_list::majority,
+    contract::{
+        conditions::{ConditionStatus, ConditionType, find},
+        server_list::majority,
+    },
     zookeeper::{Role, Server, ZooKeeperStatus},
 };
+
+/// Seconds after a change of the schedule in which voters without a report count. A voter that none misses need not follow: an
+/// agent that counts otherwise than the leader names none.
+const MOVE: i64 = 180;
 
 /// Where a voter is. A voter that no list and no report places may be lost alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +110,9 @@ fn following(
     quorum: &ReportedQuorum,
     known: &Known<'_>,
 ) -> BTreeSet<i32> {
-    if quorum.leader.is_none() {
+    let settled = find(&known.status.conditions, ConditionType::Scheduled, ConditionStatus::True);
+    let since = settled.map(|settled| known.now.as_second() - settled.last_transition_time.0.as_second());
+    if quorum.leader.is_none() || since.is_some_and(|since| since > MOVE) {
         return quorum.serving.clone();
     }
     let sees_leader = |status: &&ZooKeeperStatus| {

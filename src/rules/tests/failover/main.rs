@@ -155,11 +155,34 @@ fn a_spare_that_does_not_answer_is_named_and_used() {
     let mut scene = Scene::new(&automatic());
     scene.world.spares.insert("m4", SpareAnswer::Silent);
     scene.settle();
-    assert_eq!(scene.world.condition("FailoverReady"), "False SpareUnusable");
+    assert_eq!(scene.world.condition("FailoverReady"), "False SpareUnanswered");
     assert!(scene.world.message("FailoverReady").contains("the agent of m4 has not answered"));
     scene.lose("m1");
     scene.ticks(60);
     assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
+/// The agent may be wrong, such as about a webhook that refuses dry runs alone.
+#[test]
+fn a_user_may_move_voters_to_a_spare_that_would_refuse_them() {
+    let mut scene = Scene::new(&automatic());
+    scene.world.spares.insert("m4", SpareAnswer::Refuses("no"));
+    scene.settle();
+    scene.request(Some("m1=m4"));
+    scene.settle();
+    assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
+}
+
+#[test]
+fn a_spare_that_has_accepted_comes_before_one_that_has_not_answered() {
+    let placement = json!({ "clusterAffinity": { "clusterNames": ["m1", "m2"] } });
+    let times = json!({ "spares": ["m3", "m4"], "moveAfterSeconds": 100 });
+    let mut scene = Scene::of(&json!({ "placement": placement, "failover": times }));
+    scene.world.spares.insert("m3", SpareAnswer::Silent);
+    scene.settle();
+    scene.lose("m2");
+    until_moved(&mut scene).unwrap();
+    assert_eq!(scene.moved(), "m2=m4");
 }
 
 /// A move brings its own object to the spare, and an ensemble without spares asks nothing.
@@ -349,6 +372,22 @@ fn a_cluster_that_flaps_stays() {
     scene.lose("m1");
     let after = until_moved(&mut scene).unwrap();
     assert!((100..=120).contains(&after), "{after}");
+}
+
+/// F7: Karmada does not reach m1 all the time, and its voters follow for a while.
+#[rstest]
+#[case::as_it_is(None)]
+#[case::broken(Some(Mutation::KeepLoss))]
+fn voters_that_follow_for_a_moment_begin_the_time_again(#[case] broken: Option<Mutation>) {
+    let mut scene = Scene::new(&automatic());
+    let _active = broken.map(Mutation::activate);
+    scene.lose("m1");
+    scene.ticks(7);
+    scene.return_unseen("m1");
+    scene.ticks(2);
+    scene.lose("m1");
+    scene.ticks(5);
+    assert_eq!(scene.moved().is_empty(), broken.is_none());
 }
 
 #[rstest]

@@ -7,7 +7,7 @@ use mczk_api::{contract::labels::FAILOVER, zookeeper::Role};
 use mczk_rules::rollout::plan::Plan;
 use serde_json::{Value, json};
 
-use crate::world::{CLUSTERS, World, at};
+use crate::world::{CLUSTERS, SpareAnswer, World, at};
 
 /// Seconds between two passes.
 pub(crate) const PASS: u64 = 10;
@@ -78,6 +78,23 @@ impl Scene {
         self.dark.insert(name);
         self.stopped.extend(take(&mut self.world.running, name));
         self.set_ready(name, false, self.world.now);
+    }
+
+    /// The spares whose agents have answered that their clusters would refuse servers.
+    pub(crate) fn refused_by_spares(&self) -> Vec<String> {
+        let items = self.world.observed.spares.iter().flat_map(|binding| &binding.status.aggregated_status);
+        let refuses = |name: &String| {
+            let ready = self.world.observed.clusters.iter().any(|cluster| cluster.name() == name && cluster.ready());
+            let answer = self.world.spares.get(name.as_str());
+            ready && matches!(answer, Some(SpareAnswer::Refuses(_) | SpareAnswer::Blocked(_)))
+        };
+        items.map(|item| item.cluster_name.clone()).filter(refuses).collect()
+    }
+
+    /// True if both signals show the loss of a cluster, as the operator can see it.
+    pub(crate) fn is_lost(&self, name: &str) -> bool {
+        let runs = self.world.running.keys().any(|(cluster, _)| cluster == name);
+        !runs && (self.dark.contains(name) || self.unseen.contains(name))
     }
 
     /// True if Karmada does not reach a cluster.

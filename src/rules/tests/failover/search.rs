@@ -10,7 +10,7 @@ use proptest::{
 };
 use serde_json::json;
 
-use crate::scene::Scene;
+use crate::{scene::Scene, world::SpareAnswer};
 
 const HOMES: [&str; 2] = ["m1", "m2"];
 const ALL: [&str; 4] = ["m1", "m2", "m3", "m4"];
@@ -30,9 +30,15 @@ enum Event {
     LosePolicies,
     ReturnUnseen(usize),
     Stall(usize),
+    Answer(usize, Option<SpareAnswer>),
     Backup,
     RestoreControlPlane,
     Wait(usize),
+}
+
+/// What the agent of a spare answers; `None` if it would accept servers.
+fn answers() -> impl Strategy<Value = Option<SpareAnswer>> {
+    proptest::sample::select(vec![None, None, Some(SpareAnswer::Refuses("no")), Some(SpareAnswer::Silent)])
 }
 
 /// A walk: whether the voters are divided 4 and 1 by declared weights, or else 3 and 2 by the operator, and what happens.
@@ -48,6 +54,7 @@ fn walks() -> impl Strategy<Value = (bool, Vec<Event>)> {
         1 => Just(Event::LosePolicies),
         1 => (0..4usize).prop_map(Event::ReturnUnseen),
         1 => (2..4usize).prop_map(Event::Stall),
+        2 => (2..4usize, answers()).prop_map(|(of, answer)| Event::Answer(of, answer)),
         1 => Just(Event::Backup),
         1 => Just(Event::RestoreControlPlane),
         8 => (1..20usize).prop_map(Event::Wait),
@@ -68,6 +75,8 @@ struct Walk {
     is_outdated: bool,
     /// When each home got its place.
     decided: BTreeMap<&'static str, Timestamp>,
+    /// Since when each home has been lost at every pass.
+    lost: BTreeMap<&'static str, Timestamp>,
     counts: [usize; 2],
 }
 
@@ -97,6 +106,7 @@ impl Walk {
             ids: BTreeMap::new(),
             is_outdated: false,
             decided: BTreeMap::new(),
+            lost: BTreeMap::new(),
             counts: if uneven { [1, 4] } else { [2, 3] },
         };
         walk.ids.extend(walk.scene.listed());
@@ -136,6 +146,10 @@ impl Walk {
             }
             Event::ReturnUnseen(of) => self.scene.return_unseen(ALL[*of]),
             Event::Stall(of) => self.scene.stalled.extend([ALL[*of]]),
+            Event::Answer(of, answer) => {
+                self.scene.world.spares.remove(ALL[*of]);
+                self.scene.world.spares.extend(answer.map(|answer| (ALL[*of], answer)));
+            }
             Event::LosePolicy => self.scene.world.observed.policy = None,
             Event::Backup => self.backup = Some((self.scene.clone(), self.is_outdated)),
             Event::RestoreControlPlane => self.restore(),
@@ -166,6 +180,8 @@ impl Walk {
         let (binding, clusters) = (live.binding.take(), std::mem::take(&mut live.clusters));
         *live = backup.world.observed;
         (live.binding, live.clusters) = (binding, clusters);
+        // The status of the backup may say that a loss began long ago.
+        self.lost = HOMES.map(|home| (home, Timestamp::MIN)).into();
         let annotation = live.object.metadata.annotations.clone().unwrap_or_default();
         self.requested = annotation.get("mczk.io/failover").map(|text| pairs(text)).unwrap_or_default();
         self.paused = live.object.spec.rollout.as_ref().is_some_and(|rollout| rollout.paused == Some(true));
@@ -181,6 +197,14 @@ impl Walk {
     fn tick(&mut self) -> Result<(), String> {
         let recovers = self.recovers();
         let (before, listed, time) = (pairs(&self.scene.moved()), self.scene.listed(), self.scene.world.now);
+        for home in HOMES {
+            if self.scene.is_lost(home) {
+                self.lost.entry(home).or_insert(time);
+            } else {
+                self.lost.remove(home);
+            }
+        }
+        let refused = self.scene.refused_by_spares();
         self.scene.tick();
         let (after, now) = (pairs(&self.scene.moved()), self.scene.listed());
         self.decided
@@ -189,6 +213,7 @@ impl Walk {
             return Ok(());
         }
         self.check_pairs(&before, &after, &listed)?;
+        self.check_moves(&before, &after, (time, &refused))?;
         for (id, cluster) in &now {
             let known = self.ids.entry(*id).or_insert_with(|| cluster.clone());
             if known != cluster {
@@ -254,6 +279,27 @@ impl Walk {
         }
     }
 
+    /// F7: voters leave a home without a request only after the declared time of an unbroken loss, and go to no spare that
+    /// has refused them.
+    fn check_moves(
+        &self,
+        before: &BTreeMap<String, String>,
+        after: &BTreeMap<String, String>,
+        (time, refused): (Timestamp, &[String]),
+    ) -> Result<(), String> {
+        for (home, spare) in after.iter().filter(|(home, spare)| before.get(*home) != Some(*spare)) {
+            let since = self.lost.get(home.as_str()).map(|since| time.as_second() - since.as_second());
+            let is_asked = !self.is_outdated && self.requested.contains_key(home);
+            if !is_asked && refused.contains(spare) {
+                return Err(format!("the voters of {home} go to {spare}, which has refused them"));
+            }
+            if !is_asked && !before.contains_key(home) && since.is_none_or(|since| since < 60) {
+                return Err(format!("the voters of {home} leave after {since:?} s"));
+            }
+        }
+        Ok(())
+    }
+
     /// F3, F5: each home has its number of voters in one place, and at most one is on its way.
     fn check_numbers(&self, pairs: &BTreeMap<String, String>, listed: &[(i32, String)]) -> Result<(), String> {
         let at = |cluster: &str| listed.iter().filter(|(_, of)| of == cluster).count();
@@ -272,6 +318,7 @@ impl Walk {
         self.paused = false;
         self.scene.world.edit("/rollout", &json!({}));
         self.scene.stalled.clear();
+        self.scene.world.spares.clear();
         for cluster in ALL {
             self.scene.restore(cluster);
         }
@@ -324,7 +371,9 @@ fn every_walk_is_safe_and_ends() {
 #[case::f1(Mutation::MoveOnNotReady)]
 #[case::f3(Mutation::MoveTwo)]
 #[case::f4(Mutation::MoveBlind)]
+#[case::spare(Mutation::BelieveSpare)]
 #[case::f5(Mutation::DivideAgain)]
+#[case::f10(Mutation::MoveForEver)]
 #[case::f8(Mutation::ForgetMoved)]
 #[case::f9_request(Mutation::IgnoreRequest)]
 #[case::f9_pause(Mutation::IgnorePause)]

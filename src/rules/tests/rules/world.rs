@@ -62,7 +62,7 @@ pub(crate) struct World {
 
 /// What the agent of a spare answers.
 #[allow(dead_code)] // Only the tests of moves use it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum SpareAnswer {
     /// The API server would refuse servers, in these words.
     Refuses(&'static str),

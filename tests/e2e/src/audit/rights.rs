@@ -43,6 +43,7 @@ pub const AGENT: &[Rare] = &[
     ("zookeepers", &["list"], "the API server does not stream the objects in a watch"),
     ("nodes", &["list"], "a node is drained"),
     ("persistentvolumes", &["get"], "a node is drained"),
+    ("persistentvolumes", &["list"], "a spare lacks the storage class"),
     ("storageclasses", &["get", "list"], "an ensemble declares spares"),
     ("persistentvolumeclaims", &["create"], "a claim has been missing for five seconds"),
     ("persistentvolumeclaims", &["patch"], "the spec asks for larger volumes"),

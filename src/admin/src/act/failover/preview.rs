@@ -67,7 +67,10 @@ pub(super) fn problem(observed: &Observed, spare: &str, now: Timestamp) -> Optio
     let status = plan(&alone, now).status;
     let ready = condition(&status, ConditionType::FailoverReady)?;
     let message = ready.message.strip_prefix(ABOUT_SPARES).unwrap_or(&ready.message);
-    (ready.reason != Reason::SparesUsable.as_str()).then(|| message.to_owned())
+    // One whose agent has not answered may be used.
+    let may_be_used =
+        [Reason::SparesUsable, Reason::SpareUnanswered].map(Reason::as_str).contains(&ready.reason.as_str());
+    (!may_be_used).then(|| message.to_owned())
 }
 
 /// The condition of a type.

@@ -7,6 +7,8 @@ use std::{
 
 use k8s_openapi::jiff::Timestamp;
 
+use mczk_api::contract::cause::Cause;
+
 /// Where the voters of each cluster shall be, and what stands against it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::rollout) struct FailoverDecision {
@@ -28,8 +30,8 @@ pub(in crate::rollout) struct FailoverDecision {
     pub(in crate::rollout) waits: Vec<String>,
     /// When the voters of lost clusters move.
     pub(in crate::rollout) lost: Vec<String>,
-    /// Why each spare that holds no voters could hold none now.
-    pub(in crate::rollout) spares: BTreeMap<String, Option<String>>,
+    /// Why each spare that holds no voters could hold none now, or what is not known of it.
+    pub(in crate::rollout) spares: BTreeMap<String, Option<Cause>>,
     /// The homes that the annotation names.
     pub(in crate::rollout) requested: BTreeSet<String>,
     /// Seconds until a time that is running ends.

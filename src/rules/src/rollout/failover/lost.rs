@@ -49,10 +49,13 @@ fn missing(seats: &Seats<'_>) -> Option<BTreeSet<i32>> {
 
 /// The place that the declared times give to the voters of a home now. Records since when it is lost, and what is awaited.
 pub(super) fn wanted(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
-    let Some(loss) = Loss::of(seats, home) else { return without_loss(seats, home, failover) };
     let known = seats.known;
     let recorded =
         seats.recorded(home).and_then(|cluster| cluster.lost_since.as_ref()).map(|since| since.0.min(known.now));
+    let Some(loss) = Loss::of(seats, home) else {
+        failover.lost_since.extend(recorded.filter(|_| broken!(KeepLoss)).map(|since| (home.to_owned(), since)));
+        return without_loss(seats, home, failover);
+    };
     let since = recorded.unwrap_or(known.now).max(loss.earliest.unwrap_or(Timestamp::MIN)).min(known.now);
     failover.lost_since.insert(home.to_owned(), since);
     let (seat, place) = (seats.seat(home), seats.place(home));
@@ -83,7 +86,8 @@ fn is_refused(seats: &Seats<'_>, home: &str, failover: &FailoverDecision) -> boo
 fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -> Option<String> {
     let next = first_usable(seats, home, seats.known.spares().iter());
     if next.is_none() {
-        let causes: Vec<String> = failover.spares.values().flatten().map(|why| format!(". {why}")).collect();
+        let causes = failover.spares.values().flatten();
+        let causes: Vec<String> = causes.map(|cause| format!(". {}", cause.message)).collect();
         failover.waits.push(format!("{home}: no spare can take its voters{}", causes.concat()));
     }
     next
@@ -93,10 +97,12 @@ fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) ->
 fn first_usable<'a>(seats: &Seats<'_>, home: &'a str, spares: impl Iterator<Item = &'a String>) -> Option<String> {
     let place = seats.place(home);
     let away = (place != home).then_some(home);
-    let mut all =
-        away.into_iter().chain(spares.map(String::as_str)).filter(|to| *to != place && *to != seats.seat(home));
+    let all = away.into_iter().chain(spares.map(String::as_str)).filter(|to| *to != place && *to != seats.seat(home));
     let is_free = |to: &str| !seats.moved.values().any(|used| used == to);
-    all.find(|to| is_free(to) && spare::unusable(seats, to).is_none()).map(ToOwned::to_owned)
+    let is_fit = |to: &str| spare::unusable(seats, to).is_none() && spare::unfit(seats, to).is_none();
+    let free: Vec<&str> = all.filter(|to| is_free(to) && is_fit(to)).collect();
+    let accepted = free.iter().find(|to| **to == home || spare::has_accepted(seats, to));
+    accepted.or(free.first()).map(|to| (*to).to_owned())
 }
 
 /// A home whose voters are not lost: they stay, are called back from a move that has not begun, leave a spare that cannot take
@@ -165,7 +171,7 @@ fn is_due_home(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) -
     if left > 0 {
         failover.requeue_in(left);
     }
-    left <= 0
+    left <= 0 && !broken!(MoveForEver)
 }
 
 fn declared(seats: &Seats<'_>, field: impl Fn(&Failover) -> Option<i32>) -> Option<i64> {

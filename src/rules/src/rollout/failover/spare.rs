@@ -9,15 +9,24 @@ use crate::rollout::{
     served_kinds::{BRING_KINDS, serves_kinds},
 };
 use mczk_api::{
-    contract::conditions::{ConditionStatus, ConditionType, find},
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+    },
     karmada::cluster::Cluster,
+    mutation::broken,
 };
 
 /// The declared spares that hold no voters, each with what makes it unusable.
-pub(super) fn unused(seats: &Seats<'_>) -> BTreeMap<String, Option<String>> {
+pub(super) fn unused(seats: &Seats<'_>) -> BTreeMap<String, Option<Cause>> {
     let is_used = |spare: &String| seats.moved.values().any(|used| used == spare);
     let unused = seats.known.spares().iter().filter(|spare| !is_used(spare));
-    unused.map(|spare| (spare.clone(), unusable(seats, spare).or_else(|| unanswered(seats, spare)))).collect()
+    let cause = |spare: &String| {
+        let unusable = unusable(seats, spare).or_else(|| unfit(seats, spare));
+        let unusable = unusable.map(|why| Cause::new(Reason::SpareUnusable, why));
+        unusable.or_else(|| unanswered(seats, spare).map(|why| Cause::new(Reason::SpareUnanswered, why)))
+    };
+    unused.map(|spare| (spare.clone(), cause(spare))).collect()
 }
 
 /// Why a cluster can take no voters now.
@@ -47,12 +56,21 @@ pub(super) fn unusable(seats: &Seats<'_>, name: &str) -> Option<String> {
     if known.abandoned.contains(name) {
         return Some(format!("{name} is abandoned"));
     }
-    still_held(seats, cluster).or_else(|| unfit(seats, name))
+    still_held(seats, cluster)
 }
 
-/// Why the API server of a spare would refuse servers, as its agent reports it.
-fn unfit(seats: &Seats<'_>, name: &str) -> Option<String> {
+/// True if the agent of a spare has answered that its cluster would accept servers.
+pub(super) fn has_accepted(seats: &Seats<'_>, name: &str) -> bool {
+    let status = seats.known.spare_reports.get(name).and_then(|report| report.fresh_status());
+    status.is_some_and(|status| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::True).is_some())
+}
+
+/// Why the API server of a spare would refuse servers, as its agent reports it. Only a user may move voters there all the same.
+pub(super) fn unfit(seats: &Seats<'_>, name: &str) -> Option<String> {
     let status = seats.known.spare_reports.get(name).and_then(|report| report.fresh_status())?;
+    if broken!(BelieveSpare) {
+        return None;
+    }
     // An agent that is blocked cannot ask: it keeps its last answer, or has none.
     let blocked = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True);
     let refused = blocked.or_else(|| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::False))?;
@@ -62,12 +80,10 @@ fn unfit(seats: &Seats<'_>, name: &str) -> Option<String> {
 /// Why no agent of a spare has said whether the cluster would accept servers. A move may use the spare all the same: its network
 /// check is the last word, and the agent may just be older than the operator.
 fn unanswered(seats: &Seats<'_>, name: &str) -> Option<String> {
-    let report = seats.known.spare_reports.get(name);
-    let status = report.and_then(|report| report.fresh_status());
-    if status.is_some_and(|status| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::True).is_some()) {
+    if has_accepted(seats, name) {
         return None;
     }
-    let refusal = report.and_then(ClusterReport::refusal).map(|cause| cause.message);
+    let refusal = seats.known.spare_reports.get(name).and_then(ClusterReport::refusal).map(|cause| cause.message);
     Some(refusal.unwrap_or_else(|| {
         format!(
             "the agent of {name} has not answered whether the cluster would accept servers. If that lasts, the agent is not \

@@ -1,6 +1,7 @@
 //! The conditions of failovers.
 
 use super::{inputs::StatusInputs, votes};
+use crate::rollout::services::names_of_spares;
 use mczk_api::contract::{cause::Cause, conditions::Reason, labels::FAILOVER};
 
 /// Where voters are that are not at home, which have no vote, and when others move.
@@ -59,11 +60,24 @@ pub(super) fn ready(inputs: &StatusInputs<'_>) -> Cause {
     }
     let declared = inputs.known.object.spec.failover.as_ref().map(|failover| failover.spares.as_slice());
     if declared.unwrap_or_default().is_empty() {
-        return Cause::new(Reason::NoSparesDeclared, "failover.spares names no cluster");
+        // Only with another reason the next pass looks for what asked the spares, and deletes it.
+        let asks = names_of_spares(&inputs.known.name).into_iter();
+        let mut asks = asks.map(|(_, kind, name)| format!("{kind}/{name}"));
+        let is_left = asks.any(|key| inputs.known.services.contains_key(&key));
+        let reason = if is_left { Reason::NotEvaluated } else { Reason::NoSparesDeclared };
+        return Cause::new(reason, "failover.spares names no cluster");
     }
-    let unusable: Vec<&str> = failover.spares.values().flatten().map(String::as_str).collect();
+    let because = |reason: Reason| -> Vec<&str> {
+        let causes = failover.spares.values().flatten().filter(|cause| cause.reason == reason);
+        causes.map(|cause| cause.message.as_str()).collect()
+    };
+    let (unusable, unanswered) = (because(Reason::SpareUnusable), because(Reason::SpareUnanswered));
     if !unusable.is_empty() {
-        return Cause::new(Reason::SpareUnusable, format!("Spares that can take no voters: {}", unusable.join("; ")));
+        let all = [unusable, unanswered].concat().join("; ");
+        return Cause::new(Reason::SpareUnusable, format!("Spares that can take no voters: {all}"));
+    }
+    if !unanswered.is_empty() {
+        return Cause::new(Reason::SpareUnanswered, format!("Spares without an answer: {}", unanswered.join("; ")));
     }
     if failover.spares.is_empty() {
         return Cause::new(Reason::NoSpareLeft, "Every spare holds the voters of a cluster");
