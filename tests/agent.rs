@@ -525,8 +525,8 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
         }
         rule
     };
-    let rules: Vec<PolicyRule> = all_rules.into_iter().map(without_writes).collect();
-    merge(&roles, "mczk-agent", json!({ "rules": rules })).await;
+    let reduced: Vec<PolicyRule> = all_rules.into_iter().map(without_writes).collect();
+    merge(&roles, "mczk-agent", json!({ "rules": reduced })).await;
     ask(of_m4.clone(), "0123456783").await;
     let service = json!({ "metadata": { "name": "zk" }, "spec": { "ports": [{ "port": 1 }] } });
     let services: Api<Service> = Api::default_namespaced(client.clone());

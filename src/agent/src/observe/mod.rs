@@ -66,8 +66,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     if let Some(why) = accept::not_understood(&object) {
         return Ok(Outcome::Unreadable(Box::new(raw), why.to_owned()));
     }
-    let memory = context.memory(key, &object.uid().unwrap_or_default());
-    let cluster = cluster_name(&object, context);
+    let (memory, cluster) = (context.memory(key, &object.uid().unwrap_or_default()), cluster_name(&object, context));
     let mut live = objects::owned(context, key).await?;
     let configurations = objects::configurations(&object, &live);
     let acceptance = accept::acceptance(&object, &stored, cluster.as_deref(), &configurations);
@@ -90,7 +89,6 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
     let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     Box::pin(next_pod::check_missing(key, &live, (&pods, &live_claims), &memory, context)).await?;
-    let spare = Box::pin(spare::read(key, &object, cluster.as_deref(), &memory, context)).await;
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
     let observation = Observation {
         configurations,
@@ -120,7 +118,7 @@ pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> R
         missing_voters: memory.missing_voters.clone(),
         locked_for: memory.locked_since.map_or(Duration::ZERO, |since| since.elapsed()),
         lock_failure: memory.lock_failure.clone(),
-        spare,
+        spare: Box::pin(spare::read(key, &object, cluster.as_deref(), &memory, context)).await,
         holder: format!("{}/{FIELD_MANAGER}/{}", cluster.as_deref().unwrap_or_default(), context.options.instance),
         object,
         stored,

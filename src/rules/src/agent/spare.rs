@@ -110,14 +110,14 @@ mod tests {
     use super::*;
     use crate::fixtures::{merged, zookeeper};
 
-    fn asked(more: serde_json::Value) -> SpareNeeds {
+    fn asked(more: &serde_json::Value) -> SpareNeeds {
         let spec = json!({ "spec": { "replicas": 0, "spareOf": "zk", "revision": "0123456789" } });
         needs(&zookeeper(merged(spec, json!({ "spec": more }))), "zk", "m4").unwrap()
     }
 
     #[test]
     fn the_spare_is_asked_for_all_that_a_server_needs() {
-        let needs = asked(json!({}));
+        let needs = asked(&json!({}));
         let kinds: Vec<&str> = needs.objects.iter().map(|object| object.kind.name()).collect();
         assert!(Kind::ALL.iter().all(|kind| kinds.contains(&kind.name())), "{kinds:?}");
         let pod = needs.pod.unwrap();
@@ -134,7 +134,7 @@ mod tests {
         let source = json!({ "overrides": [
             { "cluster": "m3", "storageClassName": "slow" }, { "cluster": "m4", "storageClassName": "fast" },
         ] });
-        let needs = asked(json!({ "source": source }));
+        let needs = asked(&json!({ "source": source }));
         assert_eq!(needs.storage_class.as_deref(), Some("fast"));
         assert_eq!(needs.claim.unwrap().spec.unwrap().storage_class_name.as_deref(), Some("fast"));
     }

@@ -131,10 +131,10 @@ pub(super) async fn unusable_spare(federation: &Federation) -> Result<()> {
     })
     .await?;
     println!("unusable_spare: {says}");
-    let refused = scene
-        .command(&["failover", "zoo", "--from", "m2"])
-        .await
-        .map_or_else(|error| format!("{error:#}"), |said| said);
+    let refused = match scene.command(&["failover", "zoo", "--from", "m2"]).await {
+        Ok(said) => said,
+        Err(error) => format!("{error:#}"),
+    };
     ensure!(
         refused.contains("no spare can take the voters of m2 now. m3 would not accept servers"),
         "the command says {refused}"

@@ -89,8 +89,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let ensemble = LocalEnsemble::new(observation, &list, &acceptance);
     let removal = removal::plan(&ensemble, &probes);
     let acts = ensemble.governed && !removal.departed;
-    let replicas = replicas::plan(&ensemble);
-    let deletion = deletion::classify(&ensemble, &removal, now);
+    let (replicas, deletion) = (replicas::plan(&ensemble), deletion::classify(&ensemble, &removal, now));
     let client = client_problem::find(&ensemble, acts);
     let others = removal::describe(&object.name_any(), &removal.others);
     let obstacle = obstacle::first(&ObstacleInputs {
