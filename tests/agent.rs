@@ -496,7 +496,7 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
     let fast = json!({ "metadata": { "name": "fast" }, "provisioner": "example.com/disks" });
     create(&Api::<StorageClass>::all(client.clone()), fast).await;
     ask(of_m4.clone(), "0123456782").await;
-    says("ObjectsAccepted", "").await;
+    says("ServersAccepted", "").await;
 
     let manual = json!([{ "cluster": "m4", "storageClassName": "manual" }]);
     ask(manual.clone(), "0123456785").await;
@@ -510,7 +510,7 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
     let free = json!({ "status": { "phase": "Available" } });
     volumes.patch_status("v", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
     ask(manual, "0123456786").await;
-    says("ObjectsAccepted", "").await;
+    says("ServersAccepted", "").await;
 
     let quotas: Api<ResourceQuota> = Api::default_namespaced(client.clone());
     let hard = json!({ "pods": "0" });
@@ -533,7 +533,7 @@ async fn a_spare_says_what_its_cluster_would_refuse() {
     create(&services, service).await;
     ask(of_m4.clone(), "0123456784").await;
     for part in ["StatefulSet zk-", "Pod zk-", "Service zk exists and does not belong to the agent"] {
-        says("ObjectsRefused", part).await;
+        says("ServersRefused", part).await;
     }
     services.delete("zk", &DeleteParams::default()).await.unwrap();
     assert!(names(&Api::<Service>::default_namespaced(client.clone())).await.iter().all(|name| name == "kubernetes"));

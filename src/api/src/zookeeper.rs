@@ -123,8 +123,8 @@ pub struct Source {
     /// Names of servers across clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
-    /// True while Karmada brings the template to every selected cluster, without replicas: agents report which incarnations
-    /// live there.
+    /// True while Karmada brings the object to every selected cluster, without replicas: agents report which incarnations
+    /// live there, or whether a spare would accept servers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub surveys: bool,
 }

@@ -200,11 +200,29 @@ fn likely_names(watched: &DynamicObject) -> Vec<ServiceName> {
     let (name, uid) = (watched.name_any(), watched.uid().unwrap_or_default());
     // Tombstones are rare. If there is one, the caller reads again.
     let mut names = names_in(&name, &uid, incarnation.map(|incarnation| (incarnation, formed)), &BTreeSet::new());
-    let spares = watched.data.pointer("/spec/failover/spares").and_then(Value::as_array);
-    if spares.is_some_and(|spares| !spares.is_empty()) {
+    if likely_has_spares(watched) {
         names.extend(names_of_spares(&name));
     }
     names
+}
+
+/// True if the object has spares, if it is still as the watch or the last read saw it.
+fn likely_has_spares(watched: &DynamicObject) -> bool {
+    let spares = watched.data.pointer("/spec/failover/spares").and_then(Value::as_array);
+    spares.is_some_and(|spares| !spares.is_empty())
+}
+
+/// The binding of the object that asks spares; `None` if it shall not be read.
+async fn spares_binding(
+    client: &Client,
+    (namespace, name): &ObjectKey,
+    reads: bool,
+) -> Result<Option<ResourceBinding>, Error> {
+    if !reads {
+        return Ok(None);
+    }
+    let bound = binding_name(&spare_check_name(name));
+    get(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound).await
 }
 
 /// How recent the list of tombstones and certificates must be. Until a quorum has formed, a tombstone decides which
@@ -223,27 +241,25 @@ fn freshness(watched: &DynamicObject) -> Freshness {
 ///
 /// # Errors
 /// If one of the reads fails, or an object other than the watched one does not parse.
-pub async fn observe(
-    watched: &DynamicObject,
-    (namespace, name): &ObjectKey,
-    sources: Sources<'_>,
-) -> Result<ReadOutcome, Error> {
+pub async fn observe(watched: &DynamicObject, key: &ObjectKey, sources: Sources<'_>) -> Result<ReadOutcome, Error> {
+    let (namespace, name) = key;
     let client = sources.client;
     let freshness = if sources.needs_secrets { Freshness::CurrentOrError } else { freshness(watched) };
-    let likely = likely_names(watched);
+    let (likely, asks) = (likely_names(watched), likely_has_spares(watched));
     let (policies, bound) = (policy_name(name), binding_name(name));
     if sources.retried {
         // An API server that refuses this read refuses the others too.
         Box::pin(text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name)).await?;
     }
     // All at once: sequential reads add to the time between two clusters.
-    let (raw, template, policy, overrides, binding, found, secrets, ()) = futures::try_join!(
+    let (raw, template, policy, overrides, binding, spares, found, secrets, ()) = futures::try_join!(
         text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
         get::<Live<ZooKeeper>>(client, API_VERSION, "ZooKeeper", namespace, name),
         get::<Live<PropagationPolicy>>(client, policy::API_VERSION, "PropagationPolicy", namespace, &policies),
         get::<Live<OverridePolicy>>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
-        services(client, namespace, &likely),
+        Box::pin(spares_binding(client, key, asks)),
+        Box::pin(services(client, namespace, &likely)),
         Box::pin(certificate_secrets::list(namespace, name, freshness, client)),
         Box::pin(sources.clusters.verify(client)),
     )?;
@@ -277,12 +293,7 @@ pub async fn observe(
     } else {
         Vec::new()
     };
-    let spares = if has_spares(&object) {
-        let bound = binding_name(&spare_check_name(name));
-        get(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound).await?
-    } else {
-        None
-    };
+    let spares = if asks { spares } else { Box::pin(spares_binding(client, key, has_spares(&object))).await? };
     let related = Related { template, policy, overrides, services, binding, spares, works, secrets };
     Ok(ReadOutcome::Observed(Box::new(related.of(object, sources))))
 }

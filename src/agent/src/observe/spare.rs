@@ -57,14 +57,14 @@ pub(super) async fn read(
 ) -> Option<Cause> {
     let ensemble = object.spec.spare_of.as_ref()?;
     if let Some((generation, since, cause)) = &memory.spare {
-        let is_accepted = cause.as_ref().is_some_and(|cause| cause.reason == Reason::ObjectsAccepted);
+        let is_accepted = cause.as_ref().is_some_and(|cause| cause.reason == Reason::ServersAccepted);
         let counts = if is_accepted { ASKED_AGAIN } else { REFUSED_ASKED_AGAIN };
         if *generation == object.metadata.generation && since.elapsed() < counts {
             return cause.clone();
         }
     }
     let cause = match needs(object, ensemble, cluster.unwrap_or_default()) {
-        Err(why) => Some(Cause::new(Reason::ObjectsRefused, why)),
+        Err(why) => Some(Cause::new(Reason::ServersRefused, why)),
         Ok(needs) => match timeout(LONGEST, ask(&key.0, ensemble, &needs, context)).await {
             Ok(Ok(answers)) => Some(verdict(&answers)),
             Ok(Err(error)) => {
@@ -93,9 +93,10 @@ async fn ask(
     needs: &SpareNeeds,
     context: &AgentContext,
 ) -> Result<SpareAnswers, Error> {
-    // A server uses a volume of a former stay again, and quotas count that already.
-    let kept = volumes::read(context, &(namespace.to_owned(), ensemble.to_owned())).await?;
-    let claim = needs.claim.as_ref().filter(|_| kept.is_empty());
+    // A server uses the volume of a former stay again, and quotas count it already. A claim without a volume proves nothing.
+    let claims = volumes::read(context, &(namespace.to_owned(), ensemble.to_owned())).await?;
+    let has_volume = claims.iter().any(volumes::is_bound);
+    let claim = needs.claim.as_ref().filter(|_| !has_volume);
     let writes = try_join_all(needs.objects.iter().map(|object| refused_write(namespace, object, context)));
     let (no_class, foreign, writes, claim, pod) = try_join!(
         lacks_class(&context.client, needs.storage_class.as_deref()),
@@ -105,7 +106,7 @@ async fn ask(
         refused::<Pod>(namespace, needs.pod.as_ref(), context),
     )?;
     let refused = foreign.into_iter().chain(writes.into_iter().flatten()).chain(claim).chain(pod).collect();
-    Ok(SpareAnswers { refused, no_class: no_class.filter(|_| kept.is_empty()) })
+    Ok(SpareAnswers { refused, no_class: no_class.filter(|_| !has_volume) })
 }
 
 /// Why servers would wait for the name of their Service for clients.
@@ -152,7 +153,6 @@ fn words(kind: &str, name: &str, result: kube::Result<()>, by_controller: bool) 
 async fn lacks_class(client: &Client, name: Option<&str>) -> Result<Option<String>, Error> {
     let classes: Api<StorageClass> = Api::all(client.clone());
     let found = match name {
-        Some("") => return Ok(None),
         Some(name) => classes.get_metadata_opt(name).await.map(|class| class.is_some()),
         None => classes.list_metadata(&ListParams::default()).await.map(|all| all.iter().any(is_default)),
     };

@@ -44,7 +44,7 @@ pub(crate) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
 }
 
 /// True if a claim has a volume. The name of a volume that is gone stays in the claim.
-fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     let is_lost = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Lost");
     claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()) && !is_lost
 }

@@ -376,7 +376,7 @@ reasons! {
     /// Voters should move to another cluster or back, and something stands against it.
     MoveWaits, FailoverReady = False; Do("Remove what the message names. A request that cannot be met is taken back with `mczk failover NAME --release CLUSTER`");
     /// Every spare may be used, and the agent of one has not said whether its cluster would accept servers.
-    SpareUnanswered, FailoverReady = False; Do("Wait a minute. If it lasts, install the agent of this version in the spare");
+    SpareUnanswered, FailoverReady = False; Do("Read the message. If it names no error, wait a minute. If it lasts, install the agent of this version in the spare");
     /// A spare could not hold voters now.
     SpareUnusable, FailoverReady = False; Do("Mend the spare as the message says, or remove it from `failover.spares`");
     /// The annotation `mczk.io/failover` cannot be read, names a cluster that has no voters here, or a place that is no spare.
@@ -470,12 +470,12 @@ reasons! {
     /// The API server of the cluster refuses an object, or would refuse the pod that follows a restart.
     ObjectRefused, Blocked = True, Contested = True;
         Do("The message has the words of the API server: raise the quota, exempt the object from the policy, or correct the spec. A correction starts at once");
-    /// The API server of the spare would accept every object of a server, and the storage class exists.
-    ObjectsAccepted, SpareFit = True; None;
+    /// The API server of the spare would accept every object of a server, and nothing says that its volume could not be had.
+    ServersAccepted, SpareFit = True; None;
     /// The API server of the spare would refuse an object of a server, or the agent may not write it.
-    ObjectsRefused, SpareFit = False;
+    ServersRefused, SpareFit = False;
         Do("The message has the words of the API server: give the agent its rights, raise the quota, or exempt the object from the policy");
-    /// The spare has no storage class for the volumes of servers.
+    /// The spare has no storage class and no free volume for servers.
     NoStorageClass, SpareFit = False;
         Do("Create the class, mark one as the default, or name another one in `overrides[].storageClassName` of the ensemble");
     /// A tombstone in the cluster says that the ensemble is over, and the control plane still declares it.

@@ -19,7 +19,7 @@ use mczk_reading::{
     clusters::{ClusterChange, Clusters},
     versions::{Id, ObjectVersion, Sighting},
 };
-use mczk_rules::rollout::{cluster_interest::ClusterInterest, plan::Observed};
+use mczk_rules::rollout::{cluster_interest::ClusterInterest, plan::Observed, services::has_spares};
 use mczk_runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey};
 
 /// The shortest time between two reports of failed reads of one object.
@@ -66,6 +66,8 @@ struct EnsembleMemory {
     interest: Option<ClusterInterest>,
     /// The incarnation at the last read, and whether a quorum had formed in it.
     incarnation: Option<(Box<str>, bool)>,
+    /// True if it had spares at the last read.
+    has_spares: bool,
     /// When the controller last reported a failed read.
     reported_failure: Option<Instant>,
     /// Its writes of each object.
@@ -204,14 +206,16 @@ impl Context {
         may
     }
 
-    /// An object as the watch saw it, with what the last read found in its status.
+    /// An object as the watch saw it, with what the last read found that says what to read beside it.
     pub(super) fn last_read(&self, key: &ObjectKey, object: &DynamicObject) -> DynamicObject {
         let all = self.memory.lock();
-        let incarnation = all.get(key).and_then(|memory| memory.incarnation.as_ref());
+        let memory = all.get(key);
         let mut object = object.clone();
-        if let Some((incarnation, formed)) = incarnation {
+        if let Some((incarnation, formed)) = memory.and_then(|memory| memory.incarnation.as_ref()) {
             let ensemble = json!({ "incarnation": incarnation, "formed": formed });
-            object.data = json!({ "status": { "ensemble": ensemble } });
+            // Which ones matters to nothing that is read.
+            let spares = if memory.is_some_and(|memory| memory.has_spares) { json!(["any"]) } else { json!([]) };
+            object.data = json!({ "status": { "ensemble": ensemble }, "spec": { "failover": { "spares": spares } } });
         }
         object
     }
@@ -232,6 +236,7 @@ impl Context {
             memory.changes.read_again_in(again, Instant::now());
             memory.interest = Some(interest);
             memory.incarnation = incarnation;
+            memory.has_spares = has_spares(&observed.object);
             memory.needs_own_read = false;
         }
     }

@@ -60,7 +60,7 @@ const GAUGES: [Gauge; 11] = [
     },
     Gauge {
         name: "mczk_ensemble_serving_voters",
-        help: "Servers of an ensemble with a vote that serve or follow, as the reports of reachable clusters show.",
+        help: "Servers of an ensemble with a vote that serve, as the reports of reachable clusters show, or that left the schedule and are not missed.",
         samples: |all| of_voters(all, |voters| voters.serving),
     },
     Gauge {

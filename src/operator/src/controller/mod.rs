@@ -295,9 +295,9 @@ async fn observe_newest(
         needs_secrets: false,
     };
     let object = context.last_read(key, object);
-    let mut outcome = mczk_reading::observe::observe(&object, key, sources()).await?;
+    let mut outcome = Box::pin(mczk_reading::observe::observe(&object, key, sources())).await?;
     if !holds_newest(&outcome) {
-        outcome = mczk_reading::observe::observe(&object, key, sources()).await?;
+        outcome = Box::pin(mczk_reading::observe::observe(&object, key, sources())).await?;
         holds_newest(&outcome);
     }
     Ok(outcome)

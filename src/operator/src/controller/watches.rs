@@ -22,7 +22,7 @@ use mczk_api::{
     contract::{
         certificate_names::{Holds, ensemble_of},
         labels::ENSEMBLE_LABEL,
-        naming::{ensemble_of_template, template_of_binding},
+        naming::{binding_name, ensemble_of_template, template_of_binding},
     },
     karmada::{cluster, policy, resource_binding},
 };
@@ -198,7 +198,10 @@ fn after_binding(context: &Context, event: Event<PartialObjectMeta<DynamicObject
     if !context.saw(&key, (Id::of(BINDING, &object.name_any()), version), sighting) {
         return None;
     }
-    context.report_arrived(&key, version);
+    // The answer of a spare is no report: it must not make the operator read the others again.
+    if object.name_any() == binding_name(&key.1) {
+        context.report_arrived(&key, version);
+    }
     Some(reference(&key))
 }
 

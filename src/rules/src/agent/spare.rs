@@ -34,7 +34,7 @@ pub struct SpareNeeds {
     pub pod: Option<Pod>,
     /// The claim that the StatefulSet controller would create.
     pub claim: Option<PersistentVolumeClaim>,
-    /// Name of the storage class; empty for a volume without one. `None` for the default class.
+    /// Name of the storage class. `None` for the default class.
     pub storage_class: Option<String>,
 }
 
@@ -96,8 +96,8 @@ pub fn verdict(answers: &SpareAnswers) -> Cause {
     let all = || answers.no_class.iter().chain(&answers.refused).cloned().collect::<Vec<_>>().join("; ");
     match answers {
         SpareAnswers { no_class: Some(_), .. } => Cause::new(Reason::NoStorageClass, all()),
-        SpareAnswers { refused, .. } if !refused.is_empty() => Cause::new(Reason::ObjectsRefused, all()),
-        _ => Cause::new(Reason::ObjectsAccepted, "This cluster would accept servers of the ensemble"),
+        SpareAnswers { refused, .. } if !refused.is_empty() => Cause::new(Reason::ServersRefused, all()),
+        _ => Cause::new(Reason::ServersAccepted, "This cluster would accept servers of the ensemble"),
     }
 }
 
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[rstest]
-    #[case::all_accepted(None, &[], Reason::ObjectsAccepted, "would accept")]
-    #[case::refused(None, &["Pod zk-spare-0: exceeded quota"], Reason::ObjectsRefused, "Pod zk-spare-0: exceeded quota")]
+    #[case::all_accepted(None, &[], Reason::ServersAccepted, "would accept")]
+    #[case::refused(None, &["Pod zk-spare-0: exceeded quota"], Reason::ServersRefused, "Pod zk-spare-0: exceeded quota")]
     #[case::no_class(Some("StorageClass fast does not exist"), &[], Reason::NoStorageClass, "fast")]
     #[case::both(Some("no class"), &["Pod: no"], Reason::NoStorageClass, "no class; Pod: no")]
     fn the_verdict_names_everything(

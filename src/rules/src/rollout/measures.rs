@@ -45,7 +45,7 @@ pub struct VoterMeasures {
     pub desired: usize,
     /// Servers with a vote in ZooKeeper's own configuration; the voters of the list while no fresh report shows it.
     pub votes: usize,
-    /// Those of them that serve or follow, as fresh reports show.
+    /// Those of them that serve, as fresh reports show, or that left the schedule and are not missed.
     pub serving: usize,
     /// How many more voters may stop serving before no majority is left.
     pub tolerated_voters: usize,

@@ -1,4 +1,5 @@
-//! The owned objects beside the template: exports, the import, their policies, and the policy of missing Secrets.
+//! The owned objects beside the template: exports, the import, what asks the spares, their policies, and the policy of missing
+//! Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,7 +206,7 @@ pub fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -
     names
 }
 
-/// True if the object declares spares, or did at its last pass.
+/// True if the object declares spares, or its status does not say that it declared none.
 #[must_use]
 pub fn has_spares(object: &MultiClusterZooKeeper) -> bool {
     let declared = object.spec.failover.as_ref().is_some_and(|failover| !failover.spares.is_empty());

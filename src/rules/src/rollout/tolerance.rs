@@ -14,9 +14,9 @@ use mczk_api::{
     zookeeper::{Role, Server, ZooKeeperStatus},
 };
 
-/// Seconds after a change of the schedule in which voters without a report count. A voter that none misses need not follow: an
-/// agent that counts otherwise than the leader names none.
-const MOVE: i64 = 180;
+/// Seconds after the schedule has settled in which voters without a report still count; until it settles they count too. Later, that
+/// no agent misses them proves little: an agent whose count differs from the leader's names no missing voter.
+const UNREPORTED_FOR: i64 = 180;
 
 /// Where a voter is. A voter that no list and no report places may be lost alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ fn following(
 ) -> BTreeSet<i32> {
     let settled = find(&known.status.conditions, ConditionType::Scheduled, ConditionStatus::True);
     let since = settled.map(|settled| known.now.as_second() - settled.last_transition_time.0.as_second());
-    if quorum.leader.is_none() || since.is_some_and(|since| since > MOVE) {
+    if quorum.leader.is_none() || since.is_some_and(|since| since > UNREPORTED_FOR) {
         return quorum.serving.clone();
     }
     let sees_leader = |status: &&ZooKeeperStatus| {

@@ -68,6 +68,7 @@ fn a_move_of_a_healthy_cluster_looks_healthy() {
 #[case::one_is_missing(|scene: &mut Scene| of_m2_and_m3(scene, "missingVoters", &json!([1])), 4, "False VotersDown")]
 #[case::no_agent_sees_the_leader(|scene: &mut Scene| of_m2_and_m3(scene, "leader", &Value::Null), 3, "False VotersDown")]
 #[case::karmada_does_not_reach_them(|scene: &mut Scene| scene.hide("m1"), 3, "False VotersDown")]
+#[case::for_too_long(|scene: &mut Scene| scene.world.wait(200), 3, "False VotersDown")]
 fn voters_without_a_report_count_if_the_leader_sees_them(
     #[case] edit: Edit,
     #[case] following: usize,
@@ -171,18 +172,6 @@ fn a_user_may_move_voters_to_a_spare_that_would_refuse_them() {
     scene.request(Some("m1=m4"));
     scene.settle();
     assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
-}
-
-#[test]
-fn a_spare_that_has_accepted_comes_before_one_that_has_not_answered() {
-    let placement = json!({ "clusterAffinity": { "clusterNames": ["m1", "m2"] } });
-    let times = json!({ "spares": ["m3", "m4"], "moveAfterSeconds": 100 });
-    let mut scene = Scene::of(&json!({ "placement": placement, "failover": times }));
-    scene.world.spares.insert("m3", SpareAnswer::Silent);
-    scene.settle();
-    scene.lose("m2");
-    until_moved(&mut scene).unwrap();
-    assert_eq!(scene.moved(), "m2=m4");
 }
 
 /// A move brings its own object to the spare, and an ensemble without spares asks nothing.

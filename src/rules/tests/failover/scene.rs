@@ -7,7 +7,7 @@ use mczk_api::{contract::labels::FAILOVER, zookeeper::Role};
 use mczk_rules::rollout::plan::Plan;
 use serde_json::{Value, json};
 
-use crate::world::{CLUSTERS, SpareAnswer, World, at};
+use crate::world::{CLUSTERS, World, at};
 
 /// Seconds between two passes.
 pub(crate) const PASS: u64 = 10;
@@ -80,15 +80,17 @@ impl Scene {
         self.set_ready(name, false, self.world.now);
     }
 
-    /// The spares whose agents have answered that their clusters would refuse servers.
+    /// The spares that refuse servers, as the operator sees it.
     pub(crate) fn refused_by_spares(&self) -> Vec<String> {
-        let items = self.world.observed.spares.iter().flat_map(|binding| &binding.status.aggregated_status);
-        let refuses = |name: &String| {
-            let ready = self.world.observed.clusters.iter().any(|cluster| cluster.name() == name && cluster.ready());
-            let answer = self.world.spares.get(name.as_str());
-            ready && matches!(answer, Some(SpareAnswer::Refuses(_) | SpareAnswer::Blocked(_)))
+        let observed = &self.world.observed;
+        let items = observed.spares.iter().flat_map(|binding| &binding.status.aggregated_status);
+        let ready = |name: &str| observed.clusters.iter().any(|cluster| cluster.name() == name && cluster.ready());
+        let refuses = |status: &Value| {
+            let condition = &status["conditions"][0];
+            condition["type"] == "Blocked" || condition["status"] == "False"
         };
-        items.map(|item| item.cluster_name.clone()).filter(refuses).collect()
+        let named = items.filter(|item| ready(&item.cluster_name) && item.status.as_ref().is_some_and(refuses));
+        named.map(|item| item.cluster_name.clone()).collect()
     }
 
     /// True if both signals show the loss of a cluster, as the operator can see it.

@@ -38,7 +38,8 @@ enum Event {
 
 /// What the agent of a spare answers; `None` if it would accept servers.
 fn answers() -> impl Strategy<Value = Option<SpareAnswer>> {
-    proptest::sample::select(vec![None, None, Some(SpareAnswer::Refuses("no")), Some(SpareAnswer::Silent)])
+    let refused = [SpareAnswer::Refuses("no"), SpareAnswer::Blocked("no"), SpareAnswer::Silent].map(Some);
+    proptest::sample::select([&[None, None, None][..], &refused].concat())
 }
 
 /// A walk: whether the voters are divided 4 and 1 by declared weights, or else 3 and 2 by the operator, and what happens.

@@ -45,7 +45,7 @@ fn kills() -> Result<usize> {
     number("E2E_KILLS", 0)
 }
 
-/// How much longer the scenario takes with them. It says itself what is no number.
+/// How much longer the scenario takes with them. A value that is no number adds nothing: the scenario reports it.
 pub(super) fn time() -> Duration {
     let more = count().and_then(|count| Ok(count + 2 * kills()?)).unwrap_or_default();
     Duration::from_secs(10) * u32::try_from(more).unwrap_or(u32::MAX)
@@ -131,10 +131,8 @@ pub(super) async fn unusable_spare(federation: &Federation) -> Result<()> {
     })
     .await?;
     println!("unusable_spare: {says}");
-    let refused = match scene.command(&["failover", "zoo", "--from", "m2"]).await {
-        Ok(said) => said,
-        Err(error) => format!("{error:#}"),
-    };
+    let moved = scene.command(&["failover", "zoo", "--from", "m2"]).await;
+    let refused = moved.err().map(|error| format!("{error:#}")).unwrap_or_default();
     ensure!(
         refused.contains("no spare can take the voters of m2 now. m3 would not accept servers"),
         "the command says {refused}"

@@ -97,12 +97,11 @@ fn next_place(seats: &Seats<'_>, home: &str, failover: &mut FailoverDecision) ->
 fn first_usable<'a>(seats: &Seats<'_>, home: &'a str, spares: impl Iterator<Item = &'a String>) -> Option<String> {
     let place = seats.place(home);
     let away = (place != home).then_some(home);
-    let all = away.into_iter().chain(spares.map(String::as_str)).filter(|to| *to != place && *to != seats.seat(home));
+    let mut all =
+        away.into_iter().chain(spares.map(String::as_str)).filter(|to| *to != place && *to != seats.seat(home));
     let is_free = |to: &str| !seats.moved.values().any(|used| used == to);
-    let is_fit = |to: &str| spare::unusable(seats, to).is_none() && spare::unfit(seats, to).is_none();
-    let free: Vec<&str> = all.filter(|to| is_free(to) && is_fit(to)).collect();
-    let accepted = free.iter().find(|to| **to == home || spare::has_accepted(seats, to));
-    accepted.or(free.first()).map(|to| (*to).to_owned())
+    let is_fit = |to: &str| spare::unusable(seats, to).is_none() && !spare::is_unfit(seats, to);
+    all.find(|to| is_free(to) && is_fit(to)).map(ToOwned::to_owned)
 }
 
 /// A home whose voters are not lost: they stay, are called back from a move that has not begun, leave a spare that cannot take

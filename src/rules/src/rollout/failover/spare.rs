@@ -17,14 +17,14 @@ use mczk_api::{
     mutation::broken,
 };
 
-/// The declared spares that hold no voters, each with what makes it unusable.
+/// The declared spares that hold no voters, each with what makes it unusable, or what is not known of it.
 pub(super) fn unused(seats: &Seats<'_>) -> BTreeMap<String, Option<Cause>> {
     let is_used = |spare: &String| seats.moved.values().any(|used| used == spare);
     let unused = seats.known.spares().iter().filter(|spare| !is_used(spare));
-    let cause = |spare: &String| {
-        let unusable = unusable(seats, spare).or_else(|| unfit(seats, spare));
-        let unusable = unusable.map(|why| Cause::new(Reason::SpareUnusable, why));
-        unusable.or_else(|| unanswered(seats, spare).map(|why| Cause::new(Reason::SpareUnanswered, why)))
+    let cause = |spare: &String| match (unusable(seats, spare), answer(seats, spare)) {
+        (Some(why), _) | (None, SpareAnswer::Refuses(why)) => Some(Cause::new(Reason::SpareUnusable, why)),
+        (None, SpareAnswer::Unknown(why)) => Some(Cause::new(Reason::SpareUnanswered, why)),
+        (None, SpareAnswer::Accepts) => None,
     };
     unused.map(|spare| (spare.clone(), cause(spare))).collect()
 }
@@ -59,37 +59,41 @@ pub(super) fn unusable(seats: &Seats<'_>, name: &str) -> Option<String> {
     still_held(seats, cluster)
 }
 
-/// True if the agent of a spare has answered that its cluster would accept servers.
-pub(super) fn has_accepted(seats: &Seats<'_>, name: &str) -> bool {
-    let status = seats.known.spare_reports.get(name).and_then(|report| report.fresh_status());
-    status.is_some_and(|status| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::True).is_some())
+/// What the agent of a spare says of its cluster.
+enum SpareAnswer {
+    /// The cluster would accept servers.
+    Accepts,
+    /// It would not, and why.
+    Refuses(String),
+    /// The agent has not answered. Its network check is the last word in a move, and the agent may just be older than the operator.
+    Unknown(String),
 }
 
-/// Why the API server of a spare would refuse servers, as its agent reports it. Only a user may move voters there all the same.
-pub(super) fn unfit(seats: &Seats<'_>, name: &str) -> Option<String> {
-    let status = seats.known.spare_reports.get(name).and_then(|report| report.fresh_status())?;
-    if broken!(BelieveSpare) {
-        return None;
+fn answer(seats: &Seats<'_>, name: &str) -> SpareAnswer {
+    let report = seats.known.spare_reports.get(name);
+    let status = report.and_then(|report| report.fresh_status());
+    let has = |type_, status_| status.and_then(|status| find(&status.conditions, type_, status_));
+    // An agent that cannot go on reports Blocked, mostly without an answer.
+    let blocked = has(ConditionType::Blocked, ConditionStatus::True);
+    let refused = blocked.or_else(|| has(ConditionType::SpareFit, ConditionStatus::False));
+    match refused.filter(|_| !broken!(BelieveSpare)) {
+        Some(refused) => SpareAnswer::Refuses(format!("{name} would not accept servers. {}", refused.message)),
+        None if has(ConditionType::SpareFit, ConditionStatus::True).is_some() => SpareAnswer::Accepts,
+        None => SpareAnswer::Unknown(report.and_then(ClusterReport::refusal).map_or_else(
+            || {
+                format!(
+                    "the agent of {name} has not answered whether the cluster would accept servers. If that lasts, the agent is \
+                     not there, or older than the operator"
+                )
+            },
+            |cause| cause.message,
+        )),
     }
-    // An agent that is blocked cannot ask: it keeps its last answer, or has none.
-    let blocked = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True);
-    let refused = blocked.or_else(|| find(&status.conditions, ConditionType::SpareFit, ConditionStatus::False))?;
-    Some(format!("{name} would not accept servers. {}", refused.message))
 }
 
-/// Why no agent of a spare has said whether the cluster would accept servers. A move may use the spare all the same: its network
-/// check is the last word, and the agent may just be older than the operator.
-fn unanswered(seats: &Seats<'_>, name: &str) -> Option<String> {
-    if has_accepted(seats, name) {
-        return None;
-    }
-    let refusal = seats.known.spare_reports.get(name).and_then(ClusterReport::refusal).map(|cause| cause.message);
-    Some(refusal.unwrap_or_else(|| {
-        format!(
-            "the agent of {name} has not answered whether the cluster would accept servers. If that lasts, the agent is not \
-             there, or older than the operator"
-        )
-    }))
+/// True if the API server of a spare would refuse servers, as its agent reports it. Only a user may move voters there all the same.
+pub(super) fn is_unfit(seats: &Seats<'_>, name: &str) -> bool {
+    matches!(answer(seats, name), SpareAnswer::Refuses(_))
 }
 
 /// Why a cluster that had servers before is not free of them: Karmada would delete the object that it brings again.

@@ -60,7 +60,7 @@ pub(super) fn ready(inputs: &StatusInputs<'_>) -> Cause {
     }
     let declared = inputs.known.object.spec.failover.as_ref().map(|failover| failover.spares.as_slice());
     if declared.unwrap_or_default().is_empty() {
-        // Only with another reason the next pass looks for what asked the spares, and deletes it.
+        // While what asked the spares is left, another reason: by it the next pass reads it again, and deletes it.
         let asks = names_of_spares(&inputs.known.name).into_iter();
         let mut asks = asks.map(|(_, kind, name)| format!("{kind}/{name}"));
         let is_left = asks.any(|key| inputs.known.services.contains_key(&key));
@@ -73,8 +73,9 @@ pub(super) fn ready(inputs: &StatusInputs<'_>) -> Cause {
     };
     let (unusable, unanswered) = (because(Reason::SpareUnusable), because(Reason::SpareUnanswered));
     if !unusable.is_empty() {
-        let all = [unusable, unanswered].concat().join("; ");
-        return Cause::new(Reason::SpareUnusable, format!("Spares that can take no voters: {all}"));
+        let more = unanswered.iter().map(|why| format!(". Without an answer: {why}")).collect::<Vec<_>>().concat();
+        let message = format!("Spares that can take no voters: {}{more}", unusable.join("; "));
+        return Cause::new(Reason::SpareUnusable, message);
     }
     if !unanswered.is_empty() {
         return Cause::new(Reason::SpareUnanswered, format!("Spares without an answer: {}", unanswered.join("; ")));

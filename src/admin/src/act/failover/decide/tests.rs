@@ -16,7 +16,7 @@ pub(in crate::act::failover) fn with_spares(annotation: Option<&str>) -> Observe
     spare.metadata.name = Some("m4".to_owned());
     observed.clusters.push(spare);
     let fit = json!({
-        "type": "SpareFit", "status": "True", "reason": "ObjectsAccepted", "message": "",
+        "type": "SpareFit", "status": "True", "reason": "ServersAccepted", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     });
     let answers = json!({
