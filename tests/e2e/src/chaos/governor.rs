@@ -63,6 +63,8 @@ fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
         (first, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) if first.stops_cluster() => false,
         (first, _) if first.stops_cluster() => same_cluster,
         (Kind::PowerOffNode, second) if second.stops_cluster() => same_cluster,
+        // No process ends while it waits for a disk. The server can be in any cluster.
+        (Kind::StallDisk, second) if second.stops_cluster() || second == Kind::PowerOffNode => true,
         // The end of one would end the other, and no operator starts without Karmada.
         (Kind::PauseAll, Kind::PauseServer) | (Kind::LoseControlPlane, Kind::KillOperator | Kind::WrongClock) => true,
         (a, b) if a == b => match a.nature().scope {
@@ -136,6 +138,10 @@ mod tests {
         assert!(refused(&[(20, 30, Kind::PauseServer, 1)], (10, 30, Kind::PauseAll, 2)));
         assert!(refused(&[(10, 30, Kind::StallDisk, 1)], (20, 30, Kind::StallDisk, 2)));
         assert!(!refused(&[(10, 30, Kind::StallDisk, 1)], (20, 30, Kind::PauseServer, 2)));
+        for off in [Kind::PowerOff, Kind::LongPowerOff, Kind::PowerOffNode] {
+            assert!(refused(&[(18, 26, Kind::StallDisk, 221)], (22, 30, off, 87)));
+            assert!(refused(&[(10, 30, off, 87)], (18, 26, Kind::StallDisk, 221)));
+        }
         assert!(refused(&[(10, 0, Kind::KillOperator, 0)], (12, 0, Kind::KillOperator, 0)));
         assert!(refused(&[(10, 0, Kind::ReplaceAuthority, 0)], (50, 0, Kind::ReplaceAuthority, 0)));
     }
