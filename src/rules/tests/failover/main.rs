@@ -68,7 +68,10 @@ fn a_move_of_a_healthy_cluster_looks_healthy() {
 #[case::one_is_missing(|scene: &mut Scene| of_m2_and_m3(scene, "missingVoters", &json!([1])), 4, "False VotersDown")]
 #[case::no_agent_sees_the_leader(|scene: &mut Scene| of_m2_and_m3(scene, "leader", &Value::Null), 3, "False VotersDown")]
 #[case::karmada_does_not_reach_them(|scene: &mut Scene| scene.hide("m1"), 3, "False VotersDown")]
-#[case::for_too_long(|scene: &mut Scene| scene.world.wait(200), 3, "False VotersDown")]
+#[case::for_too_long(|scene: &mut Scene| {
+    scene.world.pass();
+    scene.world.wait(200);
+}, 3, "False VotersDown")]
 fn voters_without_a_report_count_if_the_leader_sees_them(
     #[case] edit: Edit,
     #[case] following: usize,
