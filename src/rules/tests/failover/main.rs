@@ -62,7 +62,7 @@ fn a_move_of_a_healthy_cluster_looks_healthy() {
     assert_eq!(scene.seats(), "m2 2, m3 1, m4 2");
 }
 
-/// What the agents of m2 and m3 report decides whether the two voters of m1 count, of which Karmada has no report any more.
+/// Karmada has no report of m1 any more. The agents of m2 and m3 say whether its two voters count.
 #[rstest]
 #[case::they_follow(|_: &mut Scene| (), 5, "True Spread")]
 #[case::one_is_missing(|scene: &mut Scene| of_m2_and_m3(scene, "missingVoters", &json!([1])), 4, "False VotersDown")]
