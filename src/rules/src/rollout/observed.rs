@@ -35,8 +35,8 @@ pub struct Observed {
     pub binding: Option<ResourceBinding>,
     /// Karmada's binding of the object that asks spares.
     pub spares: Option<ResourceBinding>,
-    /// Karmada's Works of the template's binding. The operator reads them only during deletion, and while a cluster that left may still have
-    /// the object.
+    /// Karmada's Works of the template's binding. The operator reads them only during deletion, and while a cluster that left may
+    /// still have the object.
     pub works: Vec<Work>,
     /// The member clusters of the federation.
     pub clusters: Vec<Cluster>,

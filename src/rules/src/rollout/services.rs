@@ -107,12 +107,7 @@ fn import(known: &Known<'_>, name: &str) -> Writes {
         .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }))
         .collect::<Vec<_>>();
     let import = json!({ "type": "ClusterSetIP", "ports": ports });
-    // The user names these clusters: a taint takes no Service from their clients.
-    let tolerations = [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all);
-    let placed = json!({
-        "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": name }],
-        "placement": { "clusterAffinity": { "clusterNames": clusters }, "clusterTolerations": tolerations }
-    });
+    let placed = placed((MCS_API_VERSION, "ServiceImport", name), &json!(clusters));
     let import = write(known, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
     let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
     import.into_iter().chain(policy).collect()
@@ -135,14 +130,19 @@ pub(super) fn spare_check(known: &Known<'_>, template: &ZooKeeperSpec, selection
         dependencies: Vec::new(),
         ..template.clone()
     };
-    let tolerations = [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all);
-    let placed = json!({
-        "resourceSelectors": [{ "apiVersion": API_VERSION, "kind": "ZooKeeper", "name": name }],
-        "placement": { "clusterAffinity": { "clusterNames": spares }, "clusterTolerations": tolerations }
-    });
+    let placed = placed((API_VERSION, "ZooKeeper", &name), &json!(spares));
     let check = write(known, (API_VERSION, "ZooKeeper", name), Some(CONFLICT_ABORT), Some(json!(spec)));
     let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
     check.into_iter().chain(policy).collect()
+}
+
+/// The spec of a policy that brings one object to clusters which the user names. A taint takes it from none of them.
+fn placed((api_version, kind, name): (&str, &str, &str), clusters: &Value) -> Value {
+    let tolerations = [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all);
+    json!({
+        "resourceSelectors": [{ "apiVersion": api_version, "kind": kind, "name": name }],
+        "placement": { "clusterAffinity": { "clusterNames": clusters }, "clusterTolerations": tolerations }
+    })
 }
 
 /// The write of an object that the operator wants.
